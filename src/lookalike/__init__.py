@@ -1,0 +1,36 @@
+"""Hard negatives for contrastive learning, found in bits: embeddings -> codes -> neighbours -> batches -> training."""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from lookalike.codes import CodeTable as CodeTable
+    from lookalike.hashing import SignHasher as SignHasher
+    from lookalike.negatives import hard_negatives as hard_negatives
+    from lookalike.negatives import hardest_positives as hardest_positives
+    from lookalike.search import Neighbours as Neighbours
+    from lookalike.search import hamming_topk as hamming_topk
+
+__version__ = "0.1.0"
+
+# Imported at first use: torch alone takes a second, which `lookalike --help` should not.
+_HOMES = {
+    "CodeTable": "lookalike.codes",
+    "Neighbours": "lookalike.search",
+    "SignHasher": "lookalike.hashing",
+    "hamming_topk": "lookalike.search",
+    "hard_negatives": "lookalike.negatives",
+    "hardest_positives": "lookalike.negatives",
+}
+
+__all__ = ["CodeTable", "Neighbours", "SignHasher", "hamming_topk", "hard_negatives", "hardest_positives"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'lookalike' has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

@@ -1,0 +1,171 @@
+"""The codes of the whole training set by sample id: written as they stream by, saved, merged, shortened."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from lookalike.checks import checked_bits, checked_codes, checked_integers, checked_positive
+
+FORMAT = "lookalike.CodeTable"
+VERSION = "1"
+
+
+class CodeTable:
+    """The code of every sample, and which samples have one.
+
+    It takes n * bits / 8 bytes of codes plus n / 8 bytes of marks, and nothing else that grows with n.
+
+    Args:
+        n: Number of samples; ids are 0 to n - 1.
+        bits: Length of the codes, a multiple of 8.
+
+    Example:
+        >>> import torch
+        >>> table = CodeTable(n=4, bits=16)
+        >>> table.write([2, 0], torch.tensor([[1, 2], [3, 4]], dtype=torch.uint8))
+        >>> table.codes.tolist(), table.seen.tolist()
+        ([[3, 4], [0, 0], [1, 2], [0, 0]], [True, False, True, False])
+    """
+
+    def __init__(self, n: int, bits: int) -> None:
+        self.codes = torch.zeros(checked_positive("n", n), checked_bits(bits) // 8, dtype=torch.uint8)
+        self._marks = torch.zeros((n + 7) // 8, dtype=torch.uint8)  # bit i % 8 of byte i // 8
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+    def __repr__(self) -> str:
+        return f"CodeTable(n={len(self)}, bits={self.bits}, seen={self.num_seen})"
+
+    @property
+    def bits(self) -> int:
+        return self.codes.shape[1] * 8
+
+    @property
+    def seen(self) -> Tensor:
+        """Which samples have a code: bool [n], made anew on each call."""
+        shifts = torch.arange(8, dtype=torch.uint8)
+        return ((self._marks[:, None] >> shifts) & 1).flatten()[: len(self)].bool()
+
+    @property
+    def num_seen(self) -> int:
+        return int(self.seen.sum())
+
+    @property
+    def nbytes(self) -> int:
+        return self.codes.nbytes + self._marks.nbytes
+
+    def write(self, ids: Any, codes: Any) -> None:
+        """Set the codes of some samples, replacing older ones. An id may repeat only with the same code.
+
+        Raises:
+            TypeError: Ids are not integers or codes are not uint8.
+            ValueError: An id is out of range or stands twice with different codes, or shapes do not fit.
+        """
+        ids, codes = checked_integers("ids", ids).cpu(), checked_codes("codes", codes).cpu()
+        if codes.shape != (len(ids), self.codes.shape[1]):
+            raise ValueError(
+                f"codes must have the shape [{len(ids)}, {self.codes.shape[1]}] (one code of {self.bits} bits per id), "
+                f"got {list(codes.shape)}."
+            )
+        if len(ids) == 0:
+            return
+        lowest, highest = int(ids.min()), int(ids.max())
+        if lowest < 0 or highest >= len(self):
+            raise ValueError(
+                f"ids must be between 0 and {len(self) - 1}, got {lowest if lowest < 0 else highest}; "
+                "the table holds one code per sample of the training set."
+            )
+        _refuse_contradictions(ids, codes)
+        self.codes[ids] = codes
+        for bit in range(8):
+            self._marks[ids[ids % 8 == bit] // 8] |= 1 << bit
+
+    def truncate(self, bits: int) -> CodeTable:
+        """A table of the first `bits` bits of each code. Codes are nested, so these are codes as well.
+
+        Raises:
+            ValueError: `bits` is not a multiple of 8, or more than the codes have.
+        """
+        if checked_bits(bits) > self.bits:
+            raise ValueError(f"cannot truncate codes of {self.bits} bits to {bits} bits; hash with more bits instead.")
+        return self._of(self.codes[:, : bits // 8].clone(), self._marks.clone())
+
+    def merge(self, other: CodeTable) -> None:
+        """Take over every code that `other` has seen, as ranks do with one another's.
+
+        Raises:
+            ValueError: The tables differ in size or bits.
+        """
+        if other.codes.shape != self.codes.shape:
+            raise ValueError(
+                f"cannot merge tables of different size: {len(self)} samples of {self.bits} bits here, "
+                f"{len(other)} of {other.bits} there."
+            )
+        self.codes[other.seen] = other.codes[other.seen]
+        self._marks |= other._marks
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write a safetensors file. A crash while saving leaves the old file as it was."""
+        path = Path(path)
+        metadata = {"format": FORMAT, "version": VERSION, "n": str(len(self))}
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".tmp")
+        os.close(handle)
+        try:
+            save_file({"codes": self.codes, "marks": self._marks}, temporary, metadata)
+            with open(temporary, "rb") as file:
+                os.fsync(file.fileno())
+            os.replace(temporary, path)
+        except BaseException:
+            Path(temporary).unlink(missing_ok=True)
+            raise
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> CodeTable:
+        """Read a table that `save` wrote.
+
+        Raises:
+            FileNotFoundError: There is no such file.
+            ValueError: The file is truncated, or no code table, or of another version.
+        """
+        try:
+            with safe_open(path, framework="pt") as file:
+                metadata = file.metadata() or {}
+                if metadata.get("format") != FORMAT:
+                    raise ValueError(f"{path} is a safetensors file but no code table; CodeTable.save writes those.")
+                if metadata.get("version") != VERSION:
+                    raise ValueError(
+                        f"{path} is a code table of version {metadata.get('version')}, this lookalike reads version "
+                        f"{VERSION}; save it anew with the lookalike that wrote it, or upgrade."
+                    )
+                return cls._of(file.get_tensor("codes"), file.get_tensor("marks"))
+        except SafetensorError as error:
+            raise ValueError(
+                f"{path} is truncated or not a safetensors file ({error}); restore it or hash the embeddings again."
+            ) from error
+
+    @classmethod
+    def _of(cls, codes: Tensor, marks: Tensor) -> CodeTable:
+        table = cls.__new__(cls)
+        table.codes, table._marks = codes, marks
+        return table
+
+
+def _refuse_contradictions(ids: Tensor, codes: Tensor) -> None:
+    order = ids.argsort()
+    repeats = ids[order[1:]] == ids[order[:-1]]
+    differ = (codes[order[1:]] != codes[order[:-1]]).any(1)
+    contradictions = order[1:][repeats & differ]
+    if len(contradictions):
+        raise ValueError(
+            f"id {int(ids[contradictions[0]])} stands twice in one write with different codes; "
+            "write one code per sample, the one to keep."
+        )

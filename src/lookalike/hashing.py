@@ -1,0 +1,174 @@
+"""Embeddings -> codes: rotate, centre, keep the signs, pack them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, Self
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from lookalike.checks import checked_bits, checked_positive
+
+TILE_ELEMENTS = 1 << 22  # projections in memory at a time
+
+_SHIFTS = tuple(1 << i for i in range(8))
+
+
+class SignHasher(nn.Module):
+    """Sign codes of embeddings under a random rotation (locality-sensitive hashing for cosine similarity).
+
+    Bit j of the code of x is set where `rows[j] @ x >= center * rows[j] @ mean`, so that two embeddings agree in a bit
+    with probability 1 - angle / pi, the angle being seen from the (share of the) mean.
+
+    Codes are nested: with the same seed, the first b bits of a longer code are the b-bit code.
+
+    Embeddings are taken as they are. Where similarity means cosine, hand over normalised ones, or the mean is
+    dominated by the longest.
+
+    Args:
+        dim: Dimension of the embeddings.
+        bits: Length of the codes, a multiple of 8. Beyond `dim`, further independent rotations are stacked.
+        seed: Decides the rotation.
+        center: Share of the running mean that is subtracted: 1 as in the paper, 0 not at all. A half is often better.
+        orthonormal: Orthonormal rows (a Haar-random rotation) instead of independent Gaussian ones.
+
+    Raises:
+        ValueError: `bits` is not a positive multiple of 8, `dim` is not positive or `center` is not in [0, 1].
+
+    Example:
+        >>> import torch
+        >>> hasher = SignHasher(dim=32, bits=64)
+        >>> x = torch.nn.functional.normalize(torch.randn(100, 32), dim=1)
+        >>> hasher.update_mean(x)
+        >>> codes = hasher.encode(x)
+        >>> codes.shape, codes.dtype
+        (torch.Size([100, 8]), torch.uint8)
+    """
+
+    rows: Tensor  # float32 [bits, dim]
+    mean: Tensor  # float64 [dim], of the embeddings seen
+    count: Tensor  # int64 []
+
+    def __init__(
+        self, dim: int, bits: int, *, seed: int = 0, center: float = 1.0, orthonormal: bool = True
+    ) -> None:
+        super().__init__()
+        self.dim, self.bits = checked_positive("dim", dim), checked_bits(bits)
+        if not 0 <= center <= 1:
+            raise ValueError(f"center is the share of the mean to subtract and must be in [0, 1], got {center}.")
+        self.seed, self.center, self.orthonormal = seed, float(center), orthonormal
+        blocks = [_random_rows(self.dim, seed, i, orthonormal) for i in range(math.ceil(self.bits / self.dim))]
+        self.register_buffer("rows", torch.cat(blocks)[: self.bits].float())
+        self.register_buffer("mean", torch.zeros(self.dim, dtype=torch.float64))
+        self.register_buffer("count", torch.zeros((), dtype=torch.int64))
+
+    @property
+    def projected_mean(self) -> Tensor:
+        """The running mean of the projections, float64 [bits]: that of the embeddings, projected."""
+        return self.rows.double() @ self.mean
+
+    @torch.no_grad()
+    def update_mean(self, x: Tensor) -> None:
+        """Take embeddings `[n, dim]` into the running mean.
+
+        Raises:
+            ValueError: The shape is wrong or a value is not finite.
+        """
+        x = self._checked(x)
+        _refuse_non_finite(x)
+        self.update_mean_unchecked(x)
+
+    @torch.no_grad()
+    def encode(self, x: Tensor) -> Tensor:
+        """Hash embeddings `[n, dim]` of any float dtype and device: uint8 `[n, bits / 8]`, on the same device.
+
+        Bits are packed as by `numpy.packbits(bitorder="little")`. Half precision is projected in float32.
+
+        Raises:
+            TypeError: The embeddings are not floats.
+            ValueError: The shape is wrong or a value is not finite.
+        """
+        x = self._checked(x)
+        _refuse_non_finite(x)
+        return self.encode_unchecked(x)
+
+    @torch.no_grad()
+    def update_mean_unchecked(self, x: Tensor) -> None:
+        """`update_mean` without looking at the values, so without waiting for the device."""
+        if len(x) == 0:
+            return
+        batch_mean = x.detach().mean(0, dtype=torch.float64)
+        self.count += len(x)
+        self.mean += (batch_mean - self.mean) * (len(x) / self.count.double())
+
+    @torch.no_grad()
+    def encode_unchecked(self, x: Tensor) -> Tensor:
+        """`encode` without looking at the values, so without waiting for the device; NaN becomes an arbitrary bit."""
+        x = x.detach()
+        precision = torch.float64 if x.dtype == torch.float64 else torch.float32
+        codes = torch.empty(len(x), self.bits // 8, dtype=torch.uint8, device=x.device)
+        tile = max(1, TILE_ELEMENTS // self.bits)
+        with torch.autocast(x.device.type, enabled=False):
+            rows = self.rows.to(precision)
+            offset = -self.center * (rows @ self.mean.to(precision))
+            for start in range(0, len(x), tile):
+                projections = torch.addmm(offset, x[start : start + tile].to(precision), rows.T)
+                codes[start : start + tile] = _pack(projections >= 0)
+        return codes
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        # Moves between devices only: in half precision the rows would no longer give the same codes.
+        device = fn(self.count).device
+        for name, buffer in self.named_buffers(recurse=False):
+            setattr(self, name, buffer.to(device))
+        return self
+
+    def extra_repr(self) -> str:
+        return (
+            f"dim={self.dim}, bits={self.bits}, seed={self.seed}, center={self.center}, "
+            f"orthonormal={self.orthonormal}"
+        )
+
+    def _checked(self, x: Any) -> Tensor:
+        x = torch.as_tensor(x)
+        if not x.is_floating_point():
+            raise TypeError(f"embeddings must be floats, got {x.dtype}.")
+        if x.ndim != 2 or x.shape[1] != self.dim:
+            raise ValueError(
+                f"embeddings must have the shape [n, {self.dim}], got {list(x.shape)}; "
+                f"this hasher was made with dim={self.dim}."
+            )
+        if x.device != self.rows.device:
+            self.to(x.device)
+        return x.detach()
+
+
+def _random_rows(dim: int, seed: int, block: int, orthonormal: bool) -> Tensor:
+    """A block of `dim` rows. Whole blocks are always drawn, so that fewer bits are a prefix of more."""
+    gaussian = torch.from_numpy(np.random.default_rng([seed, block]).standard_normal((dim, dim)))
+    if not orthonormal:
+        return gaussian
+    q, r = torch.linalg.qr(gaussian)
+    # QR is unique only up to signs; fixing those of R's diagonal makes Q uniform over all rotations (Mezzadri 2007).
+    return (q * r.diagonal().sign()).T
+
+
+def _pack(bits: Tensor) -> Tensor:
+    """bool [n, bits] -> uint8 [n, bits / 8], little-endian bits."""
+    if bits.device.type == "cpu":
+        return torch.from_numpy(np.packbits(bits.numpy(), axis=1, bitorder="little"))
+    weights = torch.tensor(_SHIFTS, dtype=torch.uint8, device=bits.device)
+    return (bits.unflatten(1, (-1, 8)) * weights).sum(-1, dtype=torch.uint8)
+
+
+def _refuse_non_finite(x: Tensor) -> None:
+    bad = ~torch.isfinite(x).all(dim=1)
+    if bool(bad.any()):
+        row = int(bad.nonzero()[0])
+        raise ValueError(
+            f"embeddings must be finite, but row {row} holds NaN or infinity ({int(bad.sum())} of {len(x)} rows do); "
+            "look for a diverging loss or a division by zero before the embeddings are made."
+        )

@@ -1,0 +1,38 @@
+"""A progress bar that is seen by people only: on a terminal, on the first rank, when asked for."""
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Protocol
+
+
+class Bar(Protocol):
+    def advance(self, amount: float) -> None: ...
+
+
+class _Silent:
+    def advance(self, amount: float) -> None:
+        pass
+
+
+@contextmanager
+def progress_bar(description: str, total: float, *, shown: bool) -> Iterator[Bar]:
+    """Yield a bar to advance; it draws nothing unless `shown` and standard error is a terminal."""
+    if not shown or not sys.stderr.isatty() or os.environ.get("RANK", "0") != "0":
+        yield _Silent()
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+    text = TextColumn("{task.description} {task.percentage:3.0f}%")
+    with Progress(
+        text, BarColumn(), TimeElapsedColumn(), TimeRemainingColumn(), console=Console(stderr=True), transient=True
+    ) as progress:
+        task = progress.add_task(description, total=total)
+
+        class Drawn:
+            def advance(self, amount: float) -> None:
+                progress.advance(task, amount)
+
+        yield Drawn()

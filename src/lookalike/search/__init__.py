@@ -1,0 +1,97 @@
+"""Codes -> neighbours: exact Hamming search, with exclusions inside it."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import logging
+from functools import cache
+from typing import Any
+
+from lookalike.search.request import Neighbours, Request, checked_request
+
+__all__ = ["Neighbours", "hamming_topk"]
+
+BACKENDS = ("reference", "cpu", "matmul")
+SMALL = 1 << 22  # pairs below which loading the compiled kernel takes longer than the search itself
+
+
+def hamming_topk(
+    queries: Any,
+    database: Any,
+    k: int,
+    *,
+    query_labels: Any = None,
+    database_labels: Any = None,
+    exclude: tuple[Any, Any] | None = None,
+    backend: str = "auto",
+    progress: bool = False,
+) -> Neighbours:
+    """Find the k codes nearest to each query by Hamming distance, exactly.
+
+    Neighbours come nearest first, ties by the smaller id, padded with -1 where fewer than k remain. Every backend
+    returns the same arrays.
+
+    Args:
+        queries: Packed codes, uint8 `[q, bits / 8]`, a tensor on any device or a NumPy array.
+        database: Packed codes, uint8 `[n, bits / 8]`.
+        k: Neighbours per query.
+        query_labels: Integers `[q]`. Database rows with the label of the query are left out.
+        database_labels: Integers `[n]`; by default the query labels, if the queries are the database.
+        exclude: Further database ids that a query must not get, as a pair of integer arrays: `offsets` `[q + 1]` and
+            `ids`, where query i excludes `ids[offsets[i]:offsets[i + 1]]`.
+        backend: "auto", "cpu" (compiled, threads as `torch.get_num_threads()`), "matmul" (any torch device) or
+            "reference" (plain and slow).
+        progress: Show a bar on a terminal.
+
+    Returns:
+        `Neighbours(distances, indices)`, int32 and int64 `[q, k]`, on the device of the queries.
+
+    Raises:
+        TypeError: Codes are not uint8, or labels or ids are not integers.
+        ValueError: Shapes do not fit together, k is not positive, an id is out of range or the backend is unknown.
+
+    Example:
+        >>> import torch
+        >>> codes = torch.tensor([[0b0000], [0b0001], [0b0111], [0b1111]], dtype=torch.uint8)
+        >>> hamming_topk(codes, codes, k=2, query_labels=[0, 0, 1, 1]).indices.tolist()
+        [[2, 3], [2, 3], [1, 0], [1, 0]]
+    """
+    request = checked_request(
+        queries, database, k, query_labels=query_labels, database_labels=database_labels, exclude=exclude,
+        progress=progress,
+    )  # fmt: skip
+    if backend != "auto" and backend not in BACKENDS:
+        raise ValueError(f"backend must be one of 'auto', {', '.join(map(repr, BACKENDS))}, got {backend!r}.")
+    if request.num_queries == 0 or request.num_database == 0:
+        shape, device = (request.num_queries, request.k), request.queries.device
+        return Neighbours(_absent(shape, "int32", device), _absent(shape, "int64", device))
+    name = choose_backend(request) if backend == "auto" else backend
+    device = request.queries.device
+    if name == "cpu":
+        request = request.to("cpu")
+    distances, indices = importlib.import_module(f"lookalike.search.{name}").topk(request)
+    return Neighbours(distances.to(device), indices.to(device))
+
+
+def choose_backend(request: Request) -> str:
+    """The backend that `backend="auto"` takes for this request."""
+    if request.queries.device.type != "cpu" or request.num_queries * request.num_database <= SMALL:
+        return "matmul"
+    return "cpu" if _numba_is_installed() else "matmul"
+
+
+@cache
+def _numba_is_installed() -> bool:
+    installed = importlib.util.find_spec("numba") is not None
+    if not installed:
+        logging.getLogger("lookalike").warning(
+            "numba is not installed: searching by matrix products, which is about ten times slower (pip install numba)."
+        )
+    return installed
+
+
+def _absent(shape: tuple[int, int], dtype: str, device: Any) -> Any:
+    import torch
+
+    return torch.full(shape, -1, dtype=getattr(torch, dtype), device=device)

@@ -1,0 +1,48 @@
+"""Exact search by cosine similarity: what the codes approximate, and what they are measured against."""
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from lookalike.checks import checked_labels, checked_positive
+
+TILE_ELEMENTS = 1 << 25  # similarities in memory at a time
+
+
+class Similar(NamedTuple):
+    """The most similar rows of each query, most similar first, padded with -1 and minus infinity."""
+
+    scores: Tensor  # float32 [q, k]
+    indices: Tensor  # int64 [q, k]
+
+
+@torch.no_grad()
+def cosine_topk(
+    queries: Tensor, database: Tensor, k: int, *, query_labels: Any = None, database_labels: Any = None
+) -> Similar:
+    """The k rows of `database` with the largest cosine to each query and another label, by full comparison.
+
+    Example:
+        >>> import torch
+        >>> x = torch.tensor([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0]])
+        >>> cosine_topk(x, x, k=1, query_labels=[0, 1, 2], database_labels=[0, 1, 2]).indices.flatten().tolist()
+        [1, 0, 1]
+    """
+    k = checked_positive("k", k)
+    queries, database = normalize(queries.float(), dim=1), normalize(database.float(), dim=1)
+    if query_labels is not None:
+        query_labels = checked_labels("query_labels", query_labels, len(queries)).to(queries.device)
+        database_labels = checked_labels("database_labels", database_labels, len(database)).to(queries.device)
+    scores = queries.new_full((len(queries), k), -torch.inf)
+    indices = torch.full((len(queries), k), -1, device=queries.device)
+    tile = max(1, TILE_ELEMENTS // max(1, len(database)))
+    found = min(k, len(database))
+    for first in range(0, len(queries), tile):
+        rows = slice(first, first + tile)
+        similarity = queries[rows] @ database.T
+        if query_labels is not None:
+            similarity.masked_fill_(query_labels[rows, None] == database_labels, -torch.inf)
+        scores[rows, :found], indices[rows, :found] = similarity.topk(found, dim=1)
+    return Similar(scores, indices.masked_fill(scores == -torch.inf, -1))

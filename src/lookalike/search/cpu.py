@@ -1,0 +1,242 @@
+"""Exact Hamming search on the CPU: numba kernels, threads, and limits that spare most of the work.
+
+1. *Limits by sampling.* Distances to a few thousand rows tell, per query, a distance that somewhat more than k rows
+   should fall within. The scan keeps only those.
+2. *One scan.* In a self-join every pair is computed once and offered to both sides.
+3. *Repair.* A query whose limit was too tight is searched again without one: the answer is exact, never probable.
+
+Threads are Python's own (the kernels release the GIL): there is no second OpenMP runtime beside torch's, nothing that
+breaks when a `DataLoader` forks later, and the result does not depend on how many there are.
+"""
+
+import math
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from lookalike.progress import Bar, progress_bar
+from lookalike.search.request import Neighbours, Request
+from lookalike.search.scan import MASK_WORDS, Columns, Lists, Rows, Scratch, append, emit, scan
+from lookalike.search.simd import GROUP, LANES, STEP, TILE
+
+CHUNK = 1024  # query rows per task, a multiple of TILE
+SAMPLE = 2048  # database rows the limits are estimated from, at least
+MIRROR_BYTES = 4 << 30  # a self-join keeps all candidate lists at once; beyond this it is searched like any other
+
+_SHUT = np.full(TILE, -1, np.int32)
+
+Array = np.ndarray[Any, Any]
+Run = Callable[[Callable[..., None], list[tuple[Any, ...]]], None]
+
+
+class Answer(NamedTuple):
+    distances: Array  # int32 [q, k]
+    indices: Array  # int64 [q, k]
+    proven: Array  # bool [q]
+
+    @classmethod
+    def empty(cls, num_queries: int, k: int) -> "Answer":
+        return cls(
+            np.empty((num_queries, k), np.int32), np.empty((num_queries, k), np.int64), np.empty(num_queries, bool)
+        )
+
+
+def topk(request: Request) -> Neighbours:
+    rows, columns = _rows(request), _columns(request)
+    num_queries, bits, k = request.num_queries, request.bits, request.k
+    list_bytes = num_queries * _capacity(k, columns) * _key_type(columns, bits).itemsize
+    mirror = list_bytes <= MIRROR_BYTES and _same(request.queries, request.database)
+    work = num_queries * columns.count / (2 if mirror else 1)
+    with _threads() as run, progress_bar("searching", work, shown=request.progress) as bar:
+        limits = _sampled_limits(request, rows, run)
+        answer = Answer.empty(num_queries, k)
+        if mirror:
+            _scan_mirrored(rows, columns, limits, bits, answer, run, bar)
+        else:
+            _scan_chunks(rows, columns, limits, bits, answer, run, bar)
+        _repair(request, columns, answer, run)
+    return Neighbours(torch.from_numpy(answer.distances), torch.from_numpy(answer.indices))
+
+
+def _sampled_limits(request: Request, rows: Rows, run: Run) -> Array:
+    """Per query, a distance within which at least k admissible rows should lie, from every `stride`-th row.
+
+    If `mean` of a query's k nearest are in the sample on average, its `rank`-th nearest sample is too close a limit
+    only where the sample holds `rank` of them, two standard deviations more than it should.
+    """
+    num_queries, n, k = request.num_queries, request.num_database, request.k
+    stride = n // max(SAMPLE, n // 32)
+    unlimited = np.full(num_queries, request.bits, np.int32)
+    if stride < 8 or 16 * k > n:  # too few rows to skip for a sample to pay
+        return unlimited
+    sample = _columns(request, stride)
+    mean = sample.count * k / n
+    rank = math.ceil(mean + 2 * math.sqrt(mean) + 1)
+    answer = Answer.empty(num_queries, rank)
+    guess = np.full(num_queries, _typical_limit(request, stride, 3 * rank / sample.count), np.int32)
+    _scan_chunks(rows, sample, guess, request.bits, answer, run)
+    _repair(request, sample, answer, run)
+    last = answer.distances[:, -1]
+    return np.where(last >= 0, last, unlimited)
+
+
+def _typical_limit(request: Request, stride: int, share: float) -> int:
+    """The distance that this share of admissible pairs falls within, over all queries."""
+    some = slice(None, None, max(1, request.num_queries // 64))
+    queries, database = request.queries[some].numpy()[:64], request.database[::stride].numpy()
+    distances = np.bitwise_count(queries[:, None] ^ database[None]).sum(-1, dtype=np.int32)
+    if request.query_labels is not None and request.database_labels is not None:
+        query_labels, database_labels = request.query_labels[some].numpy()[:64], request.database_labels[::stride].numpy()
+        distances = distances[query_labels[:, None] != database_labels[None]]
+    return int(np.quantile(distances, share, method="higher")) if distances.size else request.bits
+
+
+def _scan_chunks(
+    rows: Rows, columns: Columns, limits: Array, bits: int, answer: Answer, run: Run, bar: Bar | None = None
+) -> None:
+    """Search for every query on its own; only one chunk of candidate lists per thread exists at a time."""
+    num_queries, k = answer.distances.shape
+
+    def search(first: int, last: int) -> None:
+        scratch = _scratch(bits)
+        lists = _lists(last - first, columns, bits, k, limits[first:last])
+        no_mirror = lists._replace(limits=_SHUT)
+        scan(rows, first, last, columns, 0, len(columns.codes), lists, first, False, no_mirror, k, scratch)
+        emit(lists, first, last, first, bits, *answer, scratch)
+        if bar is not None:
+            bar.advance((last - first) * columns.count)
+
+    run(search, [(first, min(first + CHUNK, num_queries)) for first in range(0, num_queries, CHUNK)])
+
+
+def _scan_mirrored(
+    rows: Rows, columns: Columns, limits: Array, bits: int, answer: Answer, run: Run, bar: Bar
+) -> None:
+    """Search a database in itself, each pair once.
+
+    Rows go in chunks from the top; the columns right of the diagonal are dealt to the threads in ascending pieces. A
+    thread owns the lists of its columns. The lists of the chunk's rows are shared, so all pieces but the first write
+    into lists of their own, which are appended in order afterwards: entries arrive in ascending order of id whatever
+    the number of threads.
+    """
+    n, k = answer.distances.shape
+    num_tiles, threads = len(columns.codes), torch.get_num_threads()
+    lists = _lists(n, columns, bits, k, np.append(limits, np.full(num_tiles * TILE - n, -1, np.int32)))
+    pieces = [_lists(CHUNK, columns, bits, k, np.full(CHUNK, -1, np.int32)) for _ in range(1, threads)]
+    scratches = [_scratch(bits) for _ in range(threads)]
+
+    def search(piece: int, first: int, last: int, first_tile: int, last_tile: int) -> None:
+        own = lists if piece == 0 else pieces[piece - 1]
+        offset = 0 if piece == 0 else first
+        scan(rows, first, last, columns, first_tile, last_tile, own, offset, True, lists, k, scratches[piece])
+
+    def finish(piece: int, chunk: int, first: int, last: int) -> None:
+        for more in pieces:
+            append(lists, more, first, last, chunk, k, scratches[piece])
+        emit(lists, first, last, 0, bits, *answer, scratches[piece])
+
+    for first in range(0, n, CHUNK):
+        last = min(first + CHUNK, n)
+        for more in pieces:
+            more.counts[:] = 0
+            more.limits[: last - first] = lists.limits[first:last]
+        tiles = np.linspace(first // TILE, num_tiles, threads + 1).astype(int).tolist()
+        run(search, [(p, first, last, tiles[p], tiles[p + 1]) for p in range(threads)])
+        edges = np.linspace(first, last, threads + 1).astype(int).tolist()
+        run(finish, [(p, first, edges[p], edges[p + 1]) for p in range(threads)])
+        bar.advance((last - first) * (n - (first + last) / 2))
+
+
+def _repair(request: Request, columns: Columns, answer: Answer, run: Run) -> None:
+    """Search again, without limits, for the queries whose limit may have shut out a neighbour."""
+    short = np.flatnonzero(~answer.proven)
+    if not len(short):
+        return
+    repaired = Answer.empty(len(short), answer.distances.shape[1])
+    rows = _rows(request.take(torch.from_numpy(short)))
+    _scan_chunks(rows, columns, np.full(len(short), request.bits, np.int32), request.bits, repaired, run)
+    for field, again in zip(answer, repaired, strict=True):
+        field[short] = again
+
+
+def _same(queries: torch.Tensor, database: torch.Tensor) -> bool:
+    return queries.shape == database.shape and torch.equal(queries, database)
+
+
+def _capacity(k: int, columns: Columns) -> int:
+    return min(2 * k, columns.count)
+
+
+def _rows(request: Request) -> Rows:
+    codes = _interleave(request.queries.numpy(), GROUP, GROUP)
+    offsets, ids = request.exclude or (None, None)
+    return Rows(codes, _int64(request.query_labels), _int64(offsets), _int64(ids))
+
+
+def _columns(request: Request, stride: int = 1) -> Columns:
+    codes = request.database[::stride].numpy()
+    labels = None if request.database_labels is None else request.database_labels[::stride].contiguous()
+    blocks = _interleave(codes, LANES, TILE)
+    tiles = blocks.reshape(-1, TILE // LANES, *blocks.shape[1:])
+    return Columns(tiles, _int64(labels), len(codes), stride, request.num_database.bit_length())
+
+
+def _int64(values: torch.Tensor | None) -> Array:
+    return np.empty(0, np.int64) if values is None else values.numpy()
+
+
+def _interleave(codes: Array, lanes: int, multiple: int) -> Array:
+    """[n, bytes] -> uint32 [blocks, words, lanes], 64-byte aligned: word w of `lanes` rows side by side."""
+    n, num_bytes = codes.shape
+    padded = np.zeros((-(-n // multiple) * multiple, -(-num_bytes // (4 * STEP)) * 4 * STEP), np.uint8)
+    padded[:n, :num_bytes] = codes
+    words = padded.view(np.uint32).reshape(len(padded) // lanes, lanes, -1)
+    memory = np.empty(padded.nbytes + 64, np.uint8)
+    start = -memory.ctypes.data % 64
+    blocks = memory[start : start + padded.nbytes].view(np.uint32).reshape(len(words), -1, lanes)
+    blocks[:] = words.transpose(0, 2, 1)
+    return blocks
+
+
+def _lists(num_rows: int, columns: Columns, bits: int, k: int, limits: Array) -> Lists:
+    keys = np.empty((num_rows, _capacity(k, columns)), _key_type(columns, bits))
+    return Lists(keys, columns.id_bits, np.zeros(num_rows, np.int32), limits.copy())
+
+
+def _key_type(columns: Columns, bits: int) -> np.dtype[Any]:
+    return np.dtype(np.uint32 if columns.id_bits + bits.bit_length() <= 32 else np.uint64)
+
+
+def _scratch(bits: int) -> Scratch:
+    return Scratch(
+        np.empty(GROUP * TILE, np.int32),
+        np.empty(MASK_WORDS, np.uint64),
+        np.empty(MASK_WORDS, np.uint64),
+        np.empty(GROUP * TILE + 2, np.int32),
+        np.empty(GROUP, np.int32),
+        np.zeros(bits + 2, np.int64),
+    )
+
+
+@contextmanager
+def _threads() -> Iterator[Run]:
+    """A function that runs tasks on torch's number of threads, and in the calling one if that is 1."""
+    if torch.get_num_threads() == 1:
+
+        def run_here(task: Callable[..., None], arguments: list[tuple[Any, ...]]) -> None:
+            for each in arguments:
+                task(*each)
+
+        yield run_here
+        return
+    with ThreadPoolExecutor(torch.get_num_threads(), "lookalike-search") as pool:
+
+        def run(task: Callable[..., None], arguments: list[tuple[Any, ...]]) -> None:
+            for done in [pool.submit(task, *each) for each in arguments]:
+                done.result()
+
+        yield run

@@ -1,0 +1,62 @@
+"""Hamming search by matrix products of +-1 vectors, on any torch device: distance = (bits - dot product) / 2.
+
+All values are small integers and the sums stay exact: float16 holds every integer up to 2048, float32 up to 2^24.
+"""
+
+import torch
+from torch import Tensor
+
+from lookalike.progress import progress_bar
+from lookalike.search.request import Neighbours, Request
+
+QUERY_TILE = 1024
+DATABASE_TILE = 16384
+ABSENT = torch.iinfo(torch.int64).max
+
+
+def topk(request: Request) -> Neighbours:
+    dtype, device = _dtype(request), request.queries.device.type
+    distances, indices = [], []
+    with (
+        torch.autocast(device, enabled=False),  # bfloat16 holds integers up to 256 only
+        progress_bar("searching", request.num_queries, shown=request.progress) as bar,
+    ):
+        for first in range(0, request.num_queries, QUERY_TILE):
+            last = min(first + QUERY_TILE, request.num_queries)
+            keys = _nearest_keys(request, first, last, dtype)
+            found = keys != ABSENT
+            distances.append(torch.where(found, keys >> 32, -1).to(torch.int32))
+            indices.append(torch.where(found, keys & 0xFFFFFFFF, -1))
+            bar.advance(last - first)
+    return Neighbours(torch.cat(distances), torch.cat(indices))
+
+
+def _nearest_keys(request: Request, first: int, last: int, dtype: torch.dtype) -> Tensor:
+    """The k smallest keys (distance << 32 | id) per query, ascending: that order is (distance, id). [chunk, k]"""
+    queries = _signs(request.queries[first:last], dtype)
+    excluded_rows, excluded_ids = request.excluded_pairs(first, last)
+    best = torch.full((last - first, request.k), ABSENT, device=queries.device)
+    for start in range(0, request.num_database, DATABASE_TILE):
+        stop = min(start + DATABASE_TILE, request.num_database)
+        dot = queries @ _signs(request.database[start:stop], dtype).T
+        keys = ((request.bits - dot.to(torch.int64)) // 2) << 32  # [chunk, tile]
+        keys |= torch.arange(start, stop, device=keys.device)
+        if request.query_labels is not None and request.database_labels is not None:
+            same = request.query_labels[first:last, None] == request.database_labels[start:stop]
+            keys.masked_fill_(same, ABSENT)
+        here = (excluded_ids >= start) & (excluded_ids < stop)
+        keys[excluded_rows[here], excluded_ids[here] - start] = ABSENT
+        near = keys.topk(min(request.k, stop - start), largest=False).values
+        best = torch.cat([best, near], dim=1).topk(request.k, largest=False, sorted=True).values
+    return best
+
+
+def _signs(codes: Tensor, dtype: torch.dtype) -> Tensor:
+    """uint8 [n, bytes] -> +-1 [n, bits]"""
+    shifts = torch.arange(8, dtype=torch.uint8, device=codes.device)
+    return ((codes.unsqueeze(-1) >> shifts) & 1).flatten(1).to(dtype) * 2 - 1
+
+
+def _dtype(request: Request) -> torch.dtype:
+    # Half precision products are slow on a CPU and crash on some virtual ones.
+    return torch.float16 if request.queries.is_cuda and request.bits <= 2048 else torch.float32

@@ -1,0 +1,137 @@
+"""Every backend returns the arrays of the reference, on all rows."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lookalike import hamming_topk
+from lookalike.search import BACKENDS, cpu
+from lookalike.search.request import checked_request
+
+FAST = [name for name in BACKENDS if name != "reference"]
+
+
+def assert_same(found, expected):
+    for name, a, b in zip(expected._fields, found, expected, strict=True):
+        assert a.dtype == b.dtype
+        rows = (a != b).any(1).nonzero().flatten().tolist()
+        assert not rows, f"{name} differ in {len(rows)} rows, first {rows[0]}: {a[rows[0]]} instead of {b[rows[0]]}"
+
+
+def csr(lists):
+    offsets = np.cumsum([0, *map(len, lists)])
+    return offsets, np.array([i for ids in lists for i in ids], dtype=np.int64)
+
+
+@st.composite
+def searches(draw):
+    """Small searches with everything that has ever gone wrong: ties, duplicates, one label, k > n, single rows."""
+    bits = draw(st.sampled_from([8, 16, 24, 40, 64, 120, 128, 136, 256, 512, 1024, 2040, 2048]))
+    n = draw(st.sampled_from([1, 2, 3, 15, 16, 17, 63, 65, 200, 511, 513, 600]))
+    q = draw(st.sampled_from([0, 1, 2, 7, 8, 9, 65, n]))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    distinct = draw(st.sampled_from([1, 2, 5, 10**6]))  # few distinct codes: duplicates and ties
+    pool = rng.integers(0, 256, (min(distinct, n), bits // 8), dtype=np.uint8)
+    if draw(st.booleans()):
+        pool &= rng.integers(0, 256, pool.shape, dtype=np.uint8) & 1  # few distinct distances
+    database = pool[rng.integers(0, len(pool), n)]
+    self_join = q == n and draw(st.booleans())
+    queries = database.copy() if self_join else pool[rng.integers(0, len(pool), q)] ^ rng.integers(0, 2, (q, 1), np.uint8)
+    options = {}
+    classes = draw(st.sampled_from([None, 1, 2, 20]))
+    if classes is not None:
+        options["database_labels"] = rng.integers(-3, classes - 3, n)
+        options["query_labels"] = options["database_labels"] if self_join else rng.integers(-3, classes - 3, q)
+    longest = draw(st.sampled_from([None, 0, 1, 5, n]))
+    if longest is not None:
+        options["exclude"] = csr([rng.integers(0, n, rng.integers(0, longest + 1)) for _ in range(q)])
+    k = draw(st.sampled_from([1, 2, 5, 16, n, n + 3]))
+    return queries, database, k, options
+
+
+@pytest.mark.parametrize("backend", FAST)
+@given(search=searches())
+def test_parity_on_awkward_input(backend, search):
+    queries, database, k, options = search
+    expected = hamming_topk(queries, database, k, backend="reference", **options)
+    assert_same(hamming_topk(queries, database, k, backend=backend, **options), expected)
+
+
+def clustered_codes(n, bits, clusters, seed):
+    rng = np.random.default_rng(seed)
+    centres = rng.integers(0, 2, (clusters, bits))
+    flips = rng.random((n, bits)) < rng.uniform(0.05, 0.45, (n, 1))
+    members = np.sort(rng.integers(0, clusters, n))  # sorted by cluster, as data sets often are
+    return torch.from_numpy(np.packbits(centres[members] ^ flips, axis=1, bitorder="little")), members
+
+
+@pytest.mark.parametrize("num_threads", [1, 2, 3])
+@pytest.mark.parametrize("bits", [32, 128, 512])
+@pytest.mark.parametrize("kind", ["self-join", "two tables"])
+def test_sampled_limits_are_exact_on_all_rows(bits, kind, num_threads, threads):
+    """Large enough for limits by sampling, cut lists and repaired queries to occur."""
+    threads(num_threads)
+    n, k = 18_000, 20
+    database, members = clustered_codes(n, bits, 300, seed=bits)
+    queries = database if kind == "self-join" else database[1::9].clone()
+    labels = torch.from_numpy(members // 3)
+    query_labels = labels if kind == "self-join" else labels[1::9]
+    exclude = csr([[i] for i in range(len(queries))])
+    options = {"query_labels": query_labels, "database_labels": labels, "exclude": exclude}
+    found = hamming_topk(queries, database, k, backend="cpu", **options)
+    assert_same(found, hamming_topk(queries, database, k, backend="matmul", **options))
+
+
+def test_limits_are_repaired(monkeypatch):
+    """With limits that shut everything out, all of the answer comes from the repair."""
+    codes, _ = clustered_codes(3000, 64, 20, seed=1)
+    monkeypatch.setattr(cpu, "_sampled_limits", lambda request, *_: np.zeros(request.num_queries, np.int32))
+    assert_same(hamming_topk(codes, codes, 9, backend="cpu"), hamming_topk(codes, codes, 9, backend="matmul"))
+
+
+def test_wide_keys_and_plain_self_join(monkeypatch):
+    """What only very large tables meet: 64-bit keys, and a self-join too large to keep all lists at once."""
+    codes, members = clustered_codes(20_000, 64, 50, seed=2)
+    labels = torch.from_numpy(members)
+    options = {"query_labels": labels, "database_labels": labels}
+    expected = hamming_topk(codes, codes, 15, backend="matmul", **options)
+    monkeypatch.setattr(cpu, "_key_type", lambda *_: np.dtype(np.uint64))
+    assert_same(hamming_topk(codes, codes, 15, backend="cpu", **options), expected)
+    monkeypatch.setattr(cpu, "MIRROR_BYTES", 0)
+    assert_same(hamming_topk(codes, codes, 15, backend="cpu", **options), expected)
+
+
+@pytest.mark.parametrize("backend", FAST)
+def test_all_codes_equal(backend):
+    codes = torch.zeros(2500, 16, dtype=torch.uint8)
+    found = hamming_topk(codes, codes, 40, backend=backend)
+    assert (found.distances == 0).all()
+    assert (found.indices == torch.arange(40)).all()
+
+
+def test_repeated_searches_agree():
+    codes, _ = clustered_codes(9000, 128, 100, seed=3)
+    first = hamming_topk(codes, codes, 30, backend="cpu")
+    for _ in range(5):
+        assert_same(hamming_topk(codes, codes, 30, backend="cpu"), first)
+
+
+def test_self_join_is_scanned_once(monkeypatch):
+    """Equal tables are recognised even if they are different tensors."""
+    codes, _ = clustered_codes(1000, 64, 10, seed=4)
+    chunks = []
+    monkeypatch.setattr(cpu, "_scan_chunks", lambda *args: chunks.append(args))
+    hamming_topk(codes, codes.clone(), 5, backend="cpu")
+    assert not chunks
+
+
+def test_request_take_keeps_exclude_lists():
+    codes = torch.arange(8, dtype=torch.uint8).reshape(4, 2)
+    request = checked_request(
+        codes, codes, 1, query_labels=None, database_labels=None, exclude=csr([[3, 1], [], [2], [0, 1, 2]]), progress=False
+    )
+    taken = request.take(torch.tensor([3, 0]))
+    assert taken.exclude[0].tolist() == [0, 3, 5]
+    assert taken.exclude[1].tolist() == [0, 1, 2, 1, 3]
