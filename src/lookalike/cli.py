@@ -34,7 +34,7 @@ def demo(
     n: Annotated[int, typer.Option(min=2, help="Number of embeddings.")] = 20_000,
     dim: Annotated[int, typer.Option(min=1, help="Their dimension.")] = 256,
     k: Annotated[int, typer.Option(min=1, help="Hard negatives per embedding.")] = 128,
-    bits: Annotated[str, typer.Option(help="Code lengths, multiples of 8, with commas between them.")] = "128,256,512,1024",
+    bits: Annotated[str, typer.Option(help="Code lengths, multiples of 8, comma-separated.")] = "128,256,512,1024",
     seed: Annotated[int, typer.Option(help="Seed of embeddings and rotation.")] = 0,
 ) -> None:
     """Make embeddings, find their hard negatives in bits and exactly, and show overlap, time and memory."""

@@ -21,7 +21,8 @@ VERSION = "1"
 class CodeTable:
     """The code of every sample, and which samples have one.
 
-    It takes n * bits / 8 bytes of codes plus n / 8 bytes of marks, and nothing else that grows with n.
+    It takes n * bits / 8 bytes of `codes` plus n / 8 bytes of `marks` (bit i % 8 of byte i // 8 is set once sample i
+    was written), and nothing else that grows with n.
 
     Args:
         n: Number of samples; ids are 0 to n - 1.
@@ -37,7 +38,7 @@ class CodeTable:
 
     def __init__(self, n: int, bits: int) -> None:
         self.codes = torch.zeros(checked_positive("n", n), checked_bits(bits) // 8, dtype=torch.uint8)
-        self._marks = torch.zeros((n + 7) // 8, dtype=torch.uint8)  # bit i % 8 of byte i // 8
+        self.marks = torch.zeros((n + 7) // 8, dtype=torch.uint8)
 
     def __len__(self) -> int:
         return len(self.codes)
@@ -47,21 +48,24 @@ class CodeTable:
 
     @property
     def bits(self) -> int:
+        """Length of the codes."""
         return self.codes.shape[1] * 8
 
     @property
     def seen(self) -> Tensor:
         """Which samples have a code: bool [n], made anew on each call."""
         shifts = torch.arange(8, dtype=torch.uint8)
-        return ((self._marks[:, None] >> shifts) & 1).flatten()[: len(self)].bool()
+        return ((self.marks[:, None] >> shifts) & 1).flatten()[: len(self)].bool()
 
     @property
     def num_seen(self) -> int:
+        """How many samples have a code."""
         return int(self.seen.sum())
 
     @property
     def nbytes(self) -> int:
-        return self.codes.nbytes + self._marks.nbytes
+        """Memory the table takes."""
+        return self.codes.nbytes + self.marks.nbytes
 
     def write(self, ids: Any, codes: Any) -> None:
         """Set the codes of some samples, replacing older ones. An id may repeat only with the same code.
@@ -87,7 +91,7 @@ class CodeTable:
         _refuse_contradictions(ids, codes)
         self.codes[ids] = codes
         for bit in range(8):
-            self._marks[ids[ids % 8 == bit] // 8] |= 1 << bit
+            self.marks[ids[ids % 8 == bit] // 8] |= 1 << bit
 
     def truncate(self, bits: int) -> CodeTable:
         """A table of the first `bits` bits of each code. Codes are nested, so these are codes as well.
@@ -97,7 +101,7 @@ class CodeTable:
         """
         if checked_bits(bits) > self.bits:
             raise ValueError(f"cannot truncate codes of {self.bits} bits to {bits} bits; hash with more bits instead.")
-        return self._of(self.codes[:, : bits // 8].clone(), self._marks.clone())
+        return self._of(self.codes[:, : bits // 8].clone(), self.marks.clone())
 
     def merge(self, other: CodeTable) -> None:
         """Take over every code that `other` has seen, as ranks do with one another's.
@@ -111,21 +115,22 @@ class CodeTable:
                 f"{len(other)} of {other.bits} there."
             )
         self.codes[other.seen] = other.codes[other.seen]
-        self._marks |= other._marks
+        self.marks |= other.marks
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a safetensors file. A crash while saving leaves the old file as it was."""
         path = Path(path)
         metadata = {"format": FORMAT, "version": VERSION, "n": str(len(self))}
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".tmp")
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".tmp")
         os.close(handle)
+        temporary = Path(name)
         try:
-            save_file({"codes": self.codes, "marks": self._marks}, temporary, metadata)
-            with open(temporary, "rb") as file:
+            save_file({"codes": self.codes, "marks": self.marks}, temporary, metadata)
+            with temporary.open("rb") as file:
                 os.fsync(file.fileno())
-            os.replace(temporary, path)
+            temporary.replace(path)
         except BaseException:
-            Path(temporary).unlink(missing_ok=True)
+            temporary.unlink(missing_ok=True)
             raise
 
     @classmethod
@@ -155,7 +160,7 @@ class CodeTable:
     @classmethod
     def _of(cls, codes: Tensor, marks: Tensor) -> CodeTable:
         table = cls.__new__(cls)
-        table.codes, table._marks = codes, marks
+        table.codes, table.marks = codes, marks
         return table
 
 

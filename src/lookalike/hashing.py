@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from lookalike.checks import checked_bits, checked_positive
+from lookalike.checks import as_tensor, checked_bits, checked_positive
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 TILE_ELEMENTS = 1 << 22  # projections in memory at a time
-
-_SHIFTS = tuple(1 << i for i in range(8))
 
 
 class SignHasher(nn.Module):
@@ -52,9 +52,7 @@ class SignHasher(nn.Module):
     mean: Tensor  # float64 [dim], of the embeddings seen
     count: Tensor  # int64 []
 
-    def __init__(
-        self, dim: int, bits: int, *, seed: int = 0, center: float = 1.0, orthonormal: bool = True
-    ) -> None:
+    def __init__(self, dim: int, bits: int, *, seed: int = 0, center: float = 1.0, orthonormal: bool = True) -> None:
         super().__init__()
         self.dim, self.bits = checked_positive("dim", dim), checked_bits(bits)
         if not 0 <= center <= 1:
@@ -75,11 +73,17 @@ class SignHasher(nn.Module):
         """Take embeddings `[n, dim]` into the running mean.
 
         Raises:
+            TypeError: The embeddings are not floats.
             ValueError: The shape is wrong or a value is not finite.
         """
         x = self._checked(x)
-        _refuse_non_finite(x)
-        self.update_mean_unchecked(x)
+        if len(x) == 0:
+            return
+        batch_mean = x.mean(0, dtype=torch.float64)
+        if not bool(torch.isfinite(batch_mean).all()):
+            _refuse_non_finite(x)
+        self.count += len(x)
+        self.mean += (batch_mean - self.mean) * (len(x) / self.count.double())
 
     @torch.no_grad()
     def encode(self, x: Tensor) -> Tensor:
@@ -92,34 +96,33 @@ class SignHasher(nn.Module):
             ValueError: The shape is wrong or a value is not finite.
         """
         x = self._checked(x)
-        _refuse_non_finite(x)
-        return self.encode_unchecked(x)
+        codes, finite = self.encode_flagged(x)
+        if not bool(finite.all()):
+            _refuse_non_finite(x)
+        return codes
 
     @torch.no_grad()
-    def update_mean_unchecked(self, x: Tensor) -> None:
-        """`update_mean` without looking at the values, so without waiting for the device."""
-        if len(x) == 0:
-            return
-        batch_mean = x.detach().mean(0, dtype=torch.float64)
-        self.count += len(x)
-        self.mean += (batch_mean - self.mean) * (len(x) / self.count.double())
+    def encode_flagged(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Hash as `encode` does, without waiting for the device: codes, and bool `[n]`, whether a row was finite.
 
-    @torch.no_grad()
-    def encode_unchecked(self, x: Tensor) -> Tensor:
-        """`encode` without looking at the values, so without waiting for the device; NaN becomes an arbitrary bit."""
-        x = x.detach()
+        The code of a row that was not finite is meaningless.
+        """
+        x = self._checked(x)
         precision = torch.float64 if x.dtype == torch.float64 else torch.float32
         codes = torch.empty(len(x), self.bits // 8, dtype=torch.uint8, device=x.device)
+        finite = torch.empty(len(x), dtype=torch.bool, device=x.device)
         tile = max(1, TILE_ELEMENTS // self.bits)
         with torch.autocast(x.device.type, enabled=False):
             rows = self.rows.to(precision)
             offset = -self.center * (rows @ self.mean.to(precision))
             for start in range(0, len(x), tile):
-                projections = torch.addmm(offset, x[start : start + tile].to(precision), rows.T)
-                codes[start : start + tile] = _pack(projections >= 0)
-        return codes
+                part = slice(start, start + tile)
+                projections = torch.addmm(offset, x[part].to(precision), rows.T)
+                codes[part] = _pack(projections >= 0)
+                finite[part] = torch.isfinite(projections[:, 0])  # any NaN or infinity of a row spreads to it
+        return codes, finite
 
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:  # noqa: ARG002
         # Moves between devices only: in half precision the rows would no longer give the same codes.
         device = fn(self.count).device
         for name, buffer in self.named_buffers(recurse=False):
@@ -127,13 +130,13 @@ class SignHasher(nn.Module):
         return self
 
     def extra_repr(self) -> str:
+        """What `repr` shows of it."""
         return (
-            f"dim={self.dim}, bits={self.bits}, seed={self.seed}, center={self.center}, "
-            f"orthonormal={self.orthonormal}"
+            f"dim={self.dim}, bits={self.bits}, seed={self.seed}, center={self.center}, orthonormal={self.orthonormal}"
         )
 
-    def _checked(self, x: Any) -> Tensor:
-        x = torch.as_tensor(x)
+    def _checked(self, embeddings: Any) -> Tensor:
+        x = as_tensor(embeddings)
         if not x.is_floating_point():
             raise TypeError(f"embeddings must be floats, got {x.dtype}.")
         if x.ndim != 2 or x.shape[1] != self.dim:
@@ -153,22 +156,25 @@ def _random_rows(dim: int, seed: int, block: int, orthonormal: bool) -> Tensor:
         return gaussian
     q, r = torch.linalg.qr(gaussian)
     # QR is unique only up to signs; fixing those of R's diagonal makes Q uniform over all rotations (Mezzadri 2007).
-    return (q * r.diagonal().sign()).T
+    rows: Tensor = (q * r.diagonal().sign()).T
+    return rows
 
 
 def _pack(bits: Tensor) -> Tensor:
     """bool [n, bits] -> uint8 [n, bits / 8], little-endian bits."""
     if bits.device.type == "cpu":
         return torch.from_numpy(np.packbits(bits.numpy(), axis=1, bitorder="little"))
-    weights = torch.tensor(_SHIFTS, dtype=torch.uint8, device=bits.device)
-    return (bits.unflatten(1, (-1, 8)) * weights).sum(-1, dtype=torch.uint8)
+    weights = 1 << torch.arange(8, dtype=torch.uint8, device=bits.device)
+    return (bits.view(len(bits), -1, 8) * weights).sum(-1, dtype=torch.uint8)
 
 
 def _refuse_non_finite(x: Tensor) -> None:
     bad = ~torch.isfinite(x).all(dim=1)
-    if bool(bad.any()):
-        row = int(bad.nonzero()[0])
+    if not bool(bad.any()):
         raise ValueError(
-            f"embeddings must be finite, but row {row} holds NaN or infinity ({int(bad.sum())} of {len(x)} rows do); "
-            "look for a diverging loss or a division by zero before the embeddings are made."
+            f"embeddings are finite but too large to be summed (up to {float(x.abs().max()):.3g}); scale them down."
         )
+    raise ValueError(
+        f"embeddings must be finite, but row {int(bad.nonzero()[0])} holds NaN or infinity "
+        f"({int(bad.sum())} of {len(x)} rows do); look for a diverging loss or a division by zero before the embeddings are made."
+    )

@@ -12,6 +12,7 @@ from torch import Tensor
 from lookalike.checks import checked_codes, checked_integers, checked_labels, checked_positive
 from lookalike.search import Neighbours, hamming_topk
 from lookalike.search.reference import popcount
+from lookalike.search.request import take_lists
 
 SMALL_CLASS = 32  # classes up to this size are compared all at once, larger ones searched one by one
 GATHER_BYTES = 1 << 26
@@ -139,7 +140,7 @@ def hardest_positives(codes: Any, labels: Any, *, reference: Any = None, referen
     size = 1
     while size <= SMALL_CLASS:
         rows = ((sizes <= size) & (sizes > size // 2)).nonzero().flatten()
-        for part in rows.split(max(1, GATHER_BYTES // (size * codes.shape[1]))):
+        for part in torch.split(rows, max(1, GATHER_BYTES // (size * codes.shape[1]))):
             positions = starts[part, None] + torch.arange(size, device=codes.device)  # [m, size]
             candidates = by_label[positions.clamp(max=len(by_label) - 1)]
             distances = popcount(codes[part, None] ^ targets[candidates]).sum(-1, dtype=torch.int32)
@@ -243,7 +244,5 @@ def _both_labels(codes: Tensor, labels: Any, targets: Tensor, target_labels: Any
 
 
 def _take_exclude(exclude: tuple[Any, Any], rows: Tensor) -> tuple[Tensor, Tensor]:
-    from lookalike.search.request import take_lists
-
     offsets, ids = (checked_integers("exclude", part).to(rows.device) for part in exclude)
     return take_lists(offsets, ids, rows)

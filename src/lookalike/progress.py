@@ -6,14 +6,20 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
 
 class Bar(Protocol):
-    def advance(self, amount: float) -> None: ...
+    """What is yielded to the caller."""
+
+    def advance(self, amount: float) -> None:
+        """Say that this much of the total is done."""
 
 
 class _Silent:
     def advance(self, amount: float) -> None:
-        pass
+        """Draw nothing."""
 
 
 @contextmanager
@@ -22,9 +28,6 @@ def progress_bar(description: str, total: float, *, shown: bool) -> Iterator[Bar
     if not shown or not sys.stderr.isatty() or os.environ.get("RANK", "0") != "0":
         yield _Silent()
         return
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-
     text = TextColumn("{task.description} {task.percentage:3.0f}%")
     with Progress(
         text, BarColumn(), TimeElapsedColumn(), TimeRemainingColumn(), console=Console(stderr=True), transient=True
@@ -33,6 +36,7 @@ def progress_bar(description: str, total: float, *, shown: bool) -> Iterator[Bar
 
         class Drawn:
             def advance(self, amount: float) -> None:
+                """Move the bar."""
                 progress.advance(task, amount)
 
         yield Drawn()

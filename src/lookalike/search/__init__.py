@@ -8,6 +8,8 @@ import logging
 from functools import cache
 from typing import Any
 
+import torch
+
 from lookalike.search.request import Neighbours, Request, checked_request
 
 __all__ = ["Neighbours", "hamming_topk"]
@@ -64,8 +66,8 @@ def hamming_topk(
     if backend != "auto" and backend not in BACKENDS:
         raise ValueError(f"backend must be one of 'auto', {', '.join(map(repr, BACKENDS))}, got {backend!r}.")
     if request.num_queries == 0 or request.num_database == 0:
-        shape, device = (request.num_queries, request.k), request.queries.device
-        return Neighbours(_absent(shape, "int32", device), _absent(shape, "int64", device))
+        absent = torch.full((request.num_queries, request.k), -1, device=request.queries.device)
+        return Neighbours(absent.int(), absent)
     name = choose_backend(request) if backend == "auto" else backend
     device = request.queries.device
     if name == "cpu":
@@ -89,9 +91,3 @@ def _numba_is_installed() -> bool:
             "numba is not installed: searching by matrix products, which is about ten times slower (pip install numba)."
         )
     return installed
-
-
-def _absent(shape: tuple[int, int], dtype: str, device: Any) -> Any:
-    import torch
-
-    return torch.full(shape, -1, dtype=getattr(torch, dtype), device=device)

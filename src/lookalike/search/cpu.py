@@ -24,7 +24,7 @@ from lookalike.search.scan import MASK_WORDS, Columns, Lists, Rows, Scratch, app
 from lookalike.search.simd import GROUP, LANES, STEP, TILE
 
 CHUNK = 1024  # query rows per task, a multiple of TILE
-SAMPLE = 2048  # database rows the limits are estimated from, at least
+SAMPLE = 2048  # database rows that limits are estimated from, where there are enough
 MIRROR_BYTES = 4 << 30  # a self-join keeps all candidate lists at once; beyond this it is searched like any other
 
 _SHUT = np.full(TILE, -1, np.int32)
@@ -34,23 +34,27 @@ Run = Callable[[Callable[..., None], list[tuple[Any, ...]]], None]
 
 
 class Answer(NamedTuple):
+    """Neighbours, and for which queries they are known to be the nearest."""
+
     distances: Array  # int32 [q, k]
     indices: Array  # int64 [q, k]
     proven: Array  # bool [q]
 
     @classmethod
     def empty(cls, num_queries: int, k: int) -> "Answer":
+        """Room for an answer."""
         return cls(
             np.empty((num_queries, k), np.int32), np.empty((num_queries, k), np.int64), np.empty(num_queries, bool)
         )
 
 
 def topk(request: Request) -> Neighbours:
+    """The `cpu` backend of `hamming_topk`."""
     rows, columns = _rows(request), _columns(request)
     num_queries, bits, k = request.num_queries, request.bits, request.k
     list_bytes = num_queries * _capacity(k, columns) * _key_type(columns, bits).itemsize
     mirror = list_bytes <= MIRROR_BYTES and _same(request.queries, request.database)
-    work = num_queries * columns.count / (2 if mirror else 1)
+    work = num_queries * columns.num_columns / (2 if mirror else 1)
     with _threads() as run, progress_bar("searching", work, shown=request.progress) as bar:
         limits = _sampled_limits(request, rows, run)
         answer = Answer.empty(num_queries, k)
@@ -69,15 +73,15 @@ def _sampled_limits(request: Request, rows: Rows, run: Run) -> Array:
     only where the sample holds `rank` of them, two standard deviations more than it should.
     """
     num_queries, n, k = request.num_queries, request.num_database, request.k
-    stride = n // max(SAMPLE, n // 32)
+    stride = max(8, n // max(SAMPLE, n // 32))
     unlimited = np.full(num_queries, request.bits, np.int32)
-    if stride < 8 or 16 * k > n:  # too few rows to skip for a sample to pay
+    if 16 * k > n:  # too few rows to be shut out for a sample to pay
         return unlimited
     sample = _columns(request, stride)
-    mean = sample.count * k / n
+    mean = sample.num_columns * k / n
     rank = math.ceil(mean + 2 * math.sqrt(mean) + 1)
     answer = Answer.empty(num_queries, rank)
-    guess = np.full(num_queries, _typical_limit(request, stride, 3 * rank / sample.count), np.int32)
+    guess = np.full(num_queries, _typical_limit(request, stride, 3 * rank / sample.num_columns), np.int32)
     _scan_chunks(rows, sample, guess, request.bits, answer, run)
     _repair(request, sample, answer, run)
     last = answer.distances[:, -1]
@@ -90,8 +94,8 @@ def _typical_limit(request: Request, stride: int, share: float) -> int:
     queries, database = request.queries[some].numpy()[:64], request.database[::stride].numpy()
     distances = np.bitwise_count(queries[:, None] ^ database[None]).sum(-1, dtype=np.int32)
     if request.query_labels is not None and request.database_labels is not None:
-        query_labels, database_labels = request.query_labels[some].numpy()[:64], request.database_labels[::stride].numpy()
-        distances = distances[query_labels[:, None] != database_labels[None]]
+        query_labels = request.query_labels[some].numpy()[:64]
+        distances = distances[query_labels[:, None] != request.database_labels[::stride].numpy()]
     return int(np.quantile(distances, share, method="higher")) if distances.size else request.bits
 
 
@@ -108,14 +112,14 @@ def _scan_chunks(
         scan(rows, first, last, columns, 0, len(columns.codes), lists, first, False, no_mirror, k, scratch)
         emit(lists, first, last, first, bits, *answer, scratch)
         if bar is not None:
-            bar.advance((last - first) * columns.count)
+            bar.advance((last - first) * columns.num_columns)
 
-    run(search, [(first, min(first + CHUNK, num_queries)) for first in range(0, num_queries, CHUNK)])
+    share = -(-num_queries // (4 * torch.get_num_threads()))  # several pieces for each thread, none idle for long
+    chunk = min(CHUNK, -(-share // GROUP) * GROUP)
+    run(search, [(first, min(first + chunk, num_queries)) for first in range(0, num_queries, chunk)])
 
 
-def _scan_mirrored(
-    rows: Rows, columns: Columns, limits: Array, bits: int, answer: Answer, run: Run, bar: Bar
-) -> None:
+def _scan_mirrored(rows: Rows, columns: Columns, limits: Array, bits: int, answer: Answer, run: Run, bar: Bar) -> None:
     """Search a database in itself, each pair once.
 
     Rows go in chunks from the top; the columns right of the diagonal are dealt to the threads in ascending pieces. A
@@ -168,7 +172,7 @@ def _same(queries: torch.Tensor, database: torch.Tensor) -> bool:
 
 
 def _capacity(k: int, columns: Columns) -> int:
-    return min(2 * k, columns.count)
+    return min(2 * k, columns.num_columns)
 
 
 def _rows(request: Request) -> Rows:

@@ -15,6 +15,7 @@ ABSENT = torch.iinfo(torch.int64).max
 
 
 def topk(request: Request) -> Neighbours:
+    """The `matmul` backend of `hamming_topk`."""
     dtype, device = _dtype(request), request.queries.device.type
     distances, indices = [], []
     with (

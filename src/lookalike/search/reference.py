@@ -21,6 +21,7 @@ def hamming_distances(a: Tensor, b: Tensor) -> Tensor:
 
 
 def topk(request: Request) -> Neighbours:
+    """The `reference` backend of `hamming_topk`."""
     chunk = max(1, CHUNK_BYTES // request.database.numel())
     parts = [_topk(request, i, min(i + chunk, request.num_queries)) for i in range(0, request.num_queries, chunk)]
     return Neighbours(*(torch.cat(column) for column in zip(*parts, strict=True)))

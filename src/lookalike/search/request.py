@@ -30,14 +30,17 @@ class Request:
 
     @property
     def num_queries(self) -> int:
+        """Number of queries, q."""
         return len(self.queries)
 
     @property
     def num_database(self) -> int:
+        """Number of database rows, n."""
         return len(self.database)
 
     @property
     def bits(self) -> int:
+        """Length of the codes."""
         return self.queries.shape[1] * 8
 
     def to(self, device: str) -> "Request":
@@ -126,6 +129,7 @@ def _checked_exclude(exclude: tuple[Any, Any], queries: Tensor, n: int) -> tuple
 
 
 def take_lists(offsets: Tensor, ids: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+    """The lists of some rows of a CSR pair, as a CSR pair."""
     lengths = offsets[rows + 1] - offsets[rows]
     taken = torch.cat([lengths.new_zeros(1), lengths.cumsum(0)])
     positions = torch.arange(int(taken[-1]), device=ids.device)

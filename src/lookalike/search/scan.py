@@ -5,21 +5,16 @@ A database row is a candidate if its distance is within the limit and it is not 
 ascending order of id, so lists stay sorted by id, which gives two things for free: a counting sort by distance leaves
 ties in order of id, and a full list can be cut to its best k with a limit one below the k-th distance (a later row at
 that same distance would lose the tie anyway). What is cut can never come back, so the cut is exact.
-
-The kernels are compiled without numba's reference counting (`_nrt=False`): it would stay in the innermost loop and
-make a hit twenty times as expensive. Such functions cannot allocate, so the caller hands over `Scratch`.
 """
 
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 
+from lookalike.jit import kernel
 from lookalike.search.simd import GROUP, TILE, count_ones, distance_tile, trailing_zeros
 
 MASK_WORDS = GROUP * TILE // 64
-
-kernel = njit(cache=True, nogil=True, _nrt=False)
 
 
 class Rows(NamedTuple):
@@ -36,7 +31,7 @@ class Columns(NamedTuple):
 
     codes: Any  # uint32 [tiles, TILE / LANES, words, LANES]
     labels: Any  # int64 [n], or empty: no labels
-    count: int
+    num_columns: int
     id_stride: int  # column c is sample c * id_stride
     id_bits: int  # that any id fits into
 
@@ -61,7 +56,7 @@ class Scratch(NamedTuple):
     histogram: Any  # int64 [max_distance + 2], zero between uses
 
 
-@kernel  # type: ignore[untyped-decorator]
+@kernel
 def _is_excluded(rows: Rows, row: int, sample: int) -> bool:
     low, high = rows.exclude_offsets[row], rows.exclude_offsets[row + 1]
     end = high
@@ -71,10 +66,10 @@ def _is_excluded(rows: Rows, row: int, sample: int) -> bool:
             low = middle + 1
         else:
             high = middle
-    return low < end and rows.exclude_ids[low] == sample
+    return bool(low < end and rows.exclude_ids[low] == sample)
 
 
-@kernel  # type: ignore[untyped-decorator]
+@kernel
 def _keep_best(lists: Lists, row: int, k: int, histogram: Any) -> None:
     """Cut a list to its k nearest, ties by the earlier entry, and tighten its limit accordingly."""
     count = lists.counts[row]
@@ -87,7 +82,7 @@ def _keep_best(lists: Lists, row: int, k: int, histogram: Any) -> None:
     ties, kept = k - nearer, 0
     for i in range(count):
         key = lists.keys[row, i]
-        distance = np.int64(key >> lists.id_bits)
+        distance = int(key >> lists.id_bits)
         histogram[distance] = 0
         tied = distance == last
         if distance < last or (tied and ties > 0):
@@ -98,18 +93,18 @@ def _keep_best(lists: Lists, row: int, k: int, histogram: Any) -> None:
     lists.limits[row] = last - 1
 
 
-@kernel  # type: ignore[untyped-decorator]
+@kernel
 def _push(lists: Lists, row: int, distance: int, sample: int, k: int, histogram: Any) -> None:
     if lists.counts[row] == lists.keys.shape[1]:
         _keep_best(lists, row, k, histogram)
     if distance > lists.limits[row]:  # the limit may have tightened since the tile was compared with it
         return
     slot = lists.counts[row]
-    lists.keys[row, slot] = (np.int64(distance) << lists.id_bits) | sample
+    lists.keys[row, slot] = (int(distance) << lists.id_bits) | sample
     lists.counts[row] = slot + 1
 
 
-@kernel  # type: ignore[untyped-decorator]
+@kernel
 def _positions(hits: Any, positions: Any) -> int:
     """List the set bits. Most words have none to two: writing two without asking spares a mispredicted branch each."""
     found = 0
@@ -126,7 +121,7 @@ def _positions(hits: Any, positions: Any) -> int:
     return found
 
 
-@kernel  # type: ignore[untyped-decorator]
+@kernel
 def scan(
     rows: Rows,
     first_row: int,  # a multiple of GROUP
@@ -176,7 +171,7 @@ def scan(
             for i in range(_positions(scratch.row_hits, scratch.positions)):
                 position = scratch.positions[i]
                 row, column = group_row + position // TILE, first_column + position % TILE
-                if column >= columns.count or (mirror and column < row):
+                if column >= columns.num_columns or (mirror and column < row):
                     continue
                 if has_labels and rows.labels[row] == columns.labels[column]:
                     continue
@@ -186,17 +181,19 @@ def scan(
                 _push(lists, row - list_offset, scratch.distances[position], sample, k, scratch.histogram)
 
 
-@kernel  # type: ignore[untyped-decorator]
-def append(lists: Lists, more: Lists, first_row: int, last_row: int, more_offset: int, k: int, scratch: Scratch) -> None:
+@kernel
+def append(
+    lists: Lists, more: Lists, first_row: int, last_row: int, more_offset: int, k: int, scratch: Scratch
+) -> None:
     """Offer the entries of `more`, all of later ids, to the lists of the same rows."""
     for row in range(first_row, last_row):
         for i in range(more.counts[row - more_offset]):
-            key = np.int64(more.keys[row - more_offset, i])
+            key = int(more.keys[row - more_offset, i])
             distance, sample = key >> more.id_bits, key & ((1 << more.id_bits) - 1)
             _push(lists, row, distance, sample, k, scratch.histogram)
 
 
-@kernel  # type: ignore[untyped-decorator]
+@kernel
 def emit(
     lists: Lists,
     first_row: int,
@@ -220,13 +217,13 @@ def emit(
         proven[row] = count >= k or lists.limits[entry] >= max_distance
         nearest, farthest = max_distance, 0
         for i in range(count):
-            distance = np.int64(lists.keys[entry, i] >> lists.id_bits)
+            distance = int(lists.keys[entry, i] >> lists.id_bits)
             starts[distance + 1] += 1
             nearest, farthest = min(nearest, distance), max(farthest, distance)
         for distance in range(nearest, farthest + 1):
             starts[distance + 1] += starts[distance]
         for i in range(count):
-            key = np.int64(lists.keys[entry, i])
+            key = int(lists.keys[entry, i])
             distance = key >> lists.id_bits
             slot = starts[distance]
             starts[distance] += 1

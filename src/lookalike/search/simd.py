@@ -10,7 +10,8 @@ from typing import Any
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
-from numba.extending import intrinsic
+
+from lookalike.jit import intrinsic
 
 LANES = 16  # database rows per vector register: 16 x 32 bits
 GROUP = 8  # query rows that share one loaded database vector
@@ -30,12 +31,10 @@ def _int64(value: int) -> Any:
 
 
 def _splat(builder: Any, value: Any) -> Any:
-    return builder.shuffle_vector(
-        builder.insert_element(_undefined, value, ir.Constant(_i32, 0)), _undefined, _zeros
-    )
+    return builder.shuffle_vector(builder.insert_element(_undefined, value, ir.Constant(_i32, 0)), _undefined, _zeros)
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def distance_tile(
     typingctx: Any,
     queries: Any,
@@ -104,7 +103,7 @@ def distance_tile(
     return types.void(*[types.intp] * 8), codegen
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def trailing_zeros(typingctx: Any, value: Any) -> Any:
     """The position of the lowest set bit of a uint64; 64 if there is none."""
 
@@ -114,7 +113,7 @@ def trailing_zeros(typingctx: Any, value: Any) -> Any:
     return types.int64(types.uint64), codegen
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def count_ones(typingctx: Any, value: Any) -> Any:
     """The number of set bits of a uint64."""
 

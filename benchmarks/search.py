@@ -1,0 +1,197 @@
+"""Hamming search on the CPU against FAISS, interleaved in one process, best of several.
+
+    python -m benchmarks.search
+
+Times are compared as pairs per second: FAISS and exact search compare every query with every row, so a slice of the
+queries gives their rate; ours is timed on the whole self-join, because that is where each pair is computed once. One
+thread is timed by its own CPU time, two by the wall. All rows of our answer are compared with FAISS' distances first.
+"""
+
+import os
+
+os.environ.setdefault("OPENBLAS_CORETYPE", "SkylakeX")  # FAISS' BLAS may otherwise pick kernels four times as slow
+
+import time
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import faiss
+import numpy as np
+import torch
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks import record
+from lookalike import SignHasher, hamming_topk
+from lookalike.analysis import overlap
+from lookalike.data.synthetic import clustered_embeddings
+from lookalike.search.cosine import cosine_topk
+
+K = 128
+SOP, MSMARCO = 59_551, 532_736  # training samples of Stanford Online Products, training pairs of MS MARCO
+DIM = 512
+SLICE = 2048  # queries of the competitors
+CROSS = 8192  # queries of everyone where the database is MS MARCO's size
+LENGTHS = (128, 256, 512, 1024)
+
+Task = tuple[int, Callable[[], Any]]  # pairs compared, and the call
+
+
+def main(
+    repeats: Annotated[int, typer.Option(min=1, help="Rounds; the best of each competitor counts.")] = 5,
+    small: Annotated[
+        bool, typer.Option("--small", help="A tenth of the rows: a quick look, nothing is written.")
+    ] = False,
+) -> None:
+    """Measure, print a table of ratios and write benchmarks/results/search.json."""
+    sop, msmarco, cross = (SOP // 10, MSMARCO // 10, CROSS // 10) if small else (SOP, MSMARCO, CROSS)
+    x, labels = clustered_embeddings(sop, DIM, seed=0)
+    hasher = SignHasher(DIM, max(LENGTHS))
+    hasher.update_mean(x)
+    codes = hasher.encode(x)
+    large = hasher.encode(clustered_embeddings(msmarco, DIM, seed=1)[0])
+    quality = _quality(x, labels, codes)
+    rows = []
+    for bits in LENGTHS:
+        own, other = codes[:, : bits // 8].contiguous(), large[:, : bits // 8].contiguous()
+        _check_all_rows(own, bits)
+        for threads in (1, 2):
+            rows.append(_row("self-join", bits, threads, _self_join(own, labels, x, bits), repeats))
+            rows.append(_row("two tables", bits, threads, _two_tables(own[:cross], other, bits), repeats))
+    result = {
+        "settings": {
+            "n": sop,
+            "n_two_tables": msmarco,
+            "queries_two_tables": cross,
+            "k": K,
+            "dim": DIM,
+            "repeats": repeats,
+        },
+        "quality": quality,
+        "search": rows,
+        "encode": [_encode(x, bits, threads, repeats) for bits in LENGTHS for threads in (1, 2)],
+    }
+    _show(result)
+    if not small:
+        print("written:", record.write("search", result).relative_to(record.RESULTS.parents[1]))
+
+
+def _quality(x: torch.Tensor, labels: torch.Tensor, codes: torch.Tensor) -> list[dict[str, Any]]:
+    """Overlap with exact cosine search, on anchors spread over the data, with the standard error of its mean."""
+    anchors = torch.arange(0, len(x), max(1, len(x) // 2000))
+    options: dict[str, Any] = {"query_labels": labels[anchors], "database_labels": labels}
+    exact = cosine_topk(x[anchors], x, K, **options).indices
+    found = []
+    for bits in LENGTHS:
+        short = codes[:, : bits // 8]
+        shares = overlap(hamming_topk(short[anchors], short, K, **options).indices, exact)
+        error = float(shares.std() / len(shares) ** 0.5)
+        found.append({"bits": bits, "overlap": round(float(shares.mean()), 4), "standard_error": round(error, 4)})
+    return found
+
+
+def _check_all_rows(codes: torch.Tensor, bits: int) -> None:
+    """Our distances are those of FAISS in every row, and each belongs to the id it comes with."""
+    index = _binary_index(codes, bits, use_heap=False)
+    expected, _ = index.search(codes.numpy(), K)
+    found = hamming_topk(codes, codes, K, backend="cpu")
+    if not np.array_equal(np.sort(expected, axis=1), found.distances.numpy()):
+        raise SystemExit(f"{bits} bits: distances differ from FAISS'")
+    for column in range(K):
+        own = np.bitwise_count(codes.numpy() ^ codes.numpy()[found.indices[:, column]]).sum(1)
+        if not np.array_equal(own, found.distances[:, column]):
+            raise SystemExit(f"{bits} bits: an id does not have the distance it is listed with")
+
+
+def _binary_index(codes: torch.Tensor, bits: int, *, use_heap: bool = True) -> Any:
+    index: Any = faiss.IndexBinaryFlat(bits)
+    index.use_heap = use_heap
+    index.add(codes.numpy())
+    return index
+
+
+def _self_join(codes: torch.Tensor, labels: torch.Tensor, x: torch.Tensor, bits: int) -> dict[str, Task]:
+    n, queries = len(codes), codes.numpy()[:SLICE]
+    heap, no_heap = _binary_index(codes, bits), _binary_index(codes, bits, use_heap=False)
+    exact = faiss.IndexFlatIP(DIM)
+    exact.add(x.numpy())
+    few, fewer = codes[:256], codes[:16]
+    return {
+        "ours": (n * n, lambda: hamming_topk(codes, codes, K, backend="cpu")),
+        "ours, labels": (n * n, lambda: hamming_topk(codes, codes, K, query_labels=labels, backend="cpu")),
+        "faiss": (len(queries) * n, lambda: heap.search(queries, K)),
+        "faiss, no heap": (len(queries) * n, lambda: no_heap.search(queries, K)),
+        "faiss, exact cosine": (256 * n, lambda: exact.search(x.numpy()[:256], K)),
+        "our matmul": (len(few) * n, lambda: hamming_topk(few, codes, K, backend="matmul")),
+        "our reference": (len(fewer) * n, lambda: hamming_topk(fewer, codes, K, backend="reference")),
+    }
+
+
+def _two_tables(queries: torch.Tensor, codes: torch.Tensor, bits: int) -> dict[str, Task]:
+    pairs, some = len(queries) * len(codes), queries.numpy()[:512]
+    heap, no_heap = _binary_index(codes, bits), _binary_index(codes, bits, use_heap=False)
+    return {
+        "ours": (pairs, lambda: hamming_topk(queries, codes, K, backend="cpu")),
+        "faiss": (len(some) * len(codes), lambda: heap.search(some, K)),
+        "faiss, no heap": (len(some) * len(codes), lambda: no_heap.search(some, K)),
+    }
+
+
+def _row(case: str, bits: int, threads: int, tasks: dict[str, Task], repeats: int) -> dict[str, Any]:
+    """The best rate of each task, taken in turns."""
+    _set_threads(threads)
+    clock = time.thread_time if threads == 1 else time.perf_counter
+    rates = dict.fromkeys(tasks, 0.0)
+    for _ in range(repeats):
+        for name, (pairs, call) in tasks.items():
+            start = clock()
+            call()
+            rates[name] = max(rates[name], pairs / (clock() - start))
+    return {
+        "case": case,
+        "bits": bits,
+        "threads": threads,
+        "clock": "thread CPU time" if threads == 1 else "wall",
+        "gigapairs_per_second": {name: round(rate / 1e9, 4) for name, rate in rates.items()},
+        "ours_is_faster_by": {name: round(rates["ours"] / rate, 2) for name, rate in rates.items() if name != "ours"},
+    }
+
+
+def _encode(x: torch.Tensor, bits: int, threads: int, repeats: int) -> dict[str, Any]:
+    """Hashing against the matrix product it contains."""
+    _set_threads(threads)
+    hasher = SignHasher(DIM, bits)
+    hasher.update_mean(x)
+    clock = time.thread_time if threads == 1 else time.perf_counter
+    weights, best = hasher.rows.T.contiguous(), {"encode": np.inf, "matmul": np.inf}
+    calls: dict[str, Callable[[], Any]] = {"encode": lambda: hasher.encode(x), "matmul": lambda: x @ weights}
+    for _ in range(repeats):
+        for name, call in calls.items():
+            start = clock()
+            call()
+            best[name] = min(best[name], clock() - start)
+    return {"bits": bits, "threads": threads, "encode_over_matmul": round(best["encode"] / best["matmul"], 3)}
+
+
+def _set_threads(threads: int) -> None:
+    torch.set_num_threads(threads)
+    faiss.omp_set_num_threads(threads)
+
+
+def _show(result: dict[str, Any]) -> None:
+    for case in ("self-join", "two tables"):
+        rows = [row for row in result["search"] if row["case"] == case]
+        peers = list(rows[0]["ours_is_faster_by"])
+        table = Table("bits", "threads", "Gpairs/s", *peers, title=f"{case}: ours is faster by")
+        for row in rows:
+            ratios = (f"{row['ours_is_faster_by'][peer]:.1f}" for peer in peers)
+            rate = f"{row['gigapairs_per_second']['ours']:.2f}"
+            table.add_row(str(row["bits"]), str(row["threads"]), rate, *ratios)
+        Console().print(table)
+    print("overlap:", {row["bits"]: row["overlap"] for row in result["quality"]})
+    print("encode / matmul:", {(row["bits"], row["threads"]): row["encode_over_matmul"] for row in result["encode"]})
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,24 @@
+import pytest
+import torch
+
+from lookalike.search import cosine
+
+
+@pytest.mark.parametrize("tile", [1, 1000, 1 << 25])
+def test_against_the_full_matrix(monkeypatch, tile):
+    monkeypatch.setattr(cosine, "TILE_ELEMENTS", tile)
+    generator = torch.manual_seed(0)
+    x, y = torch.randn(40, 16, generator=generator), torch.randn(90, 16, generator=generator)
+    labels, other = torch.randint(0, 5, (40,)), torch.randint(0, 5, (90,))
+    found = cosine.cosine_topk(x, y, 7, query_labels=labels, database_labels=other)
+    full = torch.nn.functional.cosine_similarity(x[:, None], y[None], dim=2)
+    full[labels[:, None] == other] = -torch.inf
+    expected = full.sort(dim=1, descending=True)
+    assert torch.equal(found.indices, expected.indices[:, :7])
+    assert torch.allclose(found.scores, expected.values[:, :7], atol=1e-6)
+
+
+def test_padding():
+    x = torch.eye(3)
+    found = cosine.cosine_topk(x, x, 5, query_labels=[0, 0, 1], database_labels=[0, 0, 1])
+    assert found.indices.tolist() == [[2, -1, -1, -1, -1], [2, -1, -1, -1, -1], [0, 1, -1, -1, -1]]

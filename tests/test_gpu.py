@@ -1,0 +1,75 @@
+"""The same answers on a CUDA device as on the CPU."""
+
+import pytest
+import torch
+
+from lookalike import CodeTable, SignHasher, hamming_topk, hard_negatives, hardest_positives
+from lookalike.data.synthetic import clustered_embeddings
+
+pytestmark = pytest.mark.gpu
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16])
+def test_hashing(dtype):
+    x, _ = clustered_embeddings(2000, dim=96)
+    x = x.to(dtype)
+    here, there = SignHasher(96, 256), SignHasher(96, 256)
+    here.update_mean(x)
+    there.update_mean(x.cuda())
+    assert torch.allclose(here.mean, there.mean.cpu(), atol=1e-12)
+    codes, on_device = here.encode(x), there.encode(x.cuda())
+    assert on_device.is_cuda
+    differing = (codes != on_device.cpu()).float().mean()
+    assert differing < 1e-4  # values that are numerically zero
+
+
+def test_hashing_under_autocast():
+    x, _ = clustered_embeddings(500, dim=96)
+    hasher = SignHasher(96, 256)
+    expected = hasher.encode(x.cuda())
+    with torch.autocast("cuda", dtype=torch.bfloat16):
+        assert torch.equal(hasher.encode(x.cuda()), expected)
+
+
+def test_flagged_hashing_does_not_wait_for_the_device():
+    x = clustered_embeddings(500, dim=96)[0].cuda()
+    hasher = SignHasher(96, 256).cuda()
+    hasher.encode(x)
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        hasher.encode_flagged(x)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
+@pytest.mark.parametrize("bits", [8, 40, 128, 512, 1024, 2048, 4096])
+@pytest.mark.parametrize("backend", ["auto", "matmul", "cpu", "reference"])
+def test_search(bits, backend):
+    generator = torch.manual_seed(bits)
+    codes = torch.randint(0, 256, (700, bits // 8), dtype=torch.uint8, generator=generator)
+    codes[100:300] = codes[0]
+    labels = torch.randint(0, 9, (700,), generator=generator)
+    exclude = (torch.arange(701), torch.randint(0, 700, (700,), generator=generator))
+    options = {"query_labels": labels, "database_labels": labels, "exclude": exclude}
+    expected = hamming_topk(codes, codes, 30, backend="reference", **options)
+    found = hamming_topk(codes.cuda(), codes, 30, backend=backend, **options)
+    assert found.indices.is_cuda
+    assert torch.equal(found.indices.cpu(), expected.indices)
+    assert torch.equal(found.distances.cpu(), expected.distances)
+
+
+def test_negatives_and_positives():
+    x, labels = clustered_embeddings(1500, dim=64)
+    labels[:200] = 0  # a class large enough to be searched on its own
+    codes = SignHasher(64, 128).encode(x)
+    for filters in ({}, {"relative_margin": 0.05, "min_score": -0.5}):
+        here, there = (hard_negatives(c, labels, 10, **filters) for c in (codes, codes.cuda()))
+        assert torch.equal(here.indices, there.indices.cpu())
+    assert torch.equal(hardest_positives(codes, labels), hardest_positives(codes.cuda(), labels).cpu())
+
+
+def test_code_table_takes_device_tensors():
+    codes = torch.randint(0, 256, (5, 4), dtype=torch.uint8)
+    table = CodeTable(10, 32)
+    table.write(torch.arange(5).cuda(), codes.cuda())
+    assert torch.equal(table.codes[:5], codes)

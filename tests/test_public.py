@@ -1,0 +1,37 @@
+"""The public names, and that each one explains itself."""
+
+import doctest
+import inspect
+import subprocess
+import sys
+
+import pytest
+
+import lookalike
+
+NAMES = ["CodeTable", "Neighbours", "SignHasher", "hamming_topk", "hard_negatives", "hardest_positives"]
+
+
+def test_public_names_are_pinned():
+    assert sorted(lookalike.__all__) == NAMES
+    assert set(NAMES) <= set(dir(lookalike))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_public_names_have_documentation(name):
+    documentation = inspect.getdoc(getattr(lookalike, name))
+    assert documentation
+    if name != "Neighbours":  # a plain tuple: what it holds is all there is to say
+        assert doctest.DocTestParser().get_examples(documentation), f"{name} has no example"
+
+
+def test_unknown_names_are_refused():
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        lookalike.nothing  # noqa: B018
+
+
+def test_importing_is_light():
+    """`import lookalike` and its command line must not load torch, or `--help` takes seconds."""
+    script = "import sys, lookalike.cli; print('torch' in sys.modules, 'numba' in sys.modules)"
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert run.stdout.split() == ["False", "False"]
