@@ -176,5 +176,6 @@ def _refuse_non_finite(x: Tensor) -> None:
         )
     raise ValueError(
         f"embeddings must be finite, but row {int(bad.nonzero()[0])} holds NaN or infinity "
-        f"({int(bad.sum())} of {len(x)} rows do); look for a diverging loss or a division by zero before the embeddings are made."
+        f"({int(bad.sum())} of {len(x)} rows do); look for a diverging loss or a division by zero before the "
+        "embeddings are made."
     )

@@ -1,0 +1,105 @@
+"""Write the tables of the documentation from the committed results: every number there comes from a file here.
+
+    python -m benchmarks.tables
+"""
+
+import re
+from pathlib import Path
+from typing import Any
+
+from benchmarks import record
+
+ROOT = Path(__file__).parents[1]
+PAGES = ("README.md", "docs/kernels.md")
+
+
+def main() -> None:
+    """Fill in the tables of every page."""
+    for page in PAGES:
+        (ROOT / page).write_text(rendered((ROOT / page).read_text()))
+
+
+def rendered(text: str) -> str:
+    """The text with every table between `<!-- table: NAME -->` and `<!-- end -->` made anew."""
+
+    def table(found: re.Match[str]) -> str:
+        return f"<!-- table: {found[1]} -->\n{TABLES[found[1]]()}\n<!-- end -->"
+
+    return re.sub(r"<!-- table: (\w+) -->\n(?:.*?\n)?<!-- end -->", table, text, flags=re.DOTALL)
+
+
+def _markdown(header: list[str], rows: list[list[Any]]) -> str:
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join("| " + " | ".join(map(str, line)) + " |" for line in lines)
+
+
+def _quality() -> str:
+    result = record.read("search")
+    dim, k, n = (result["settings"][key] for key in ("dim", "k", "n"))
+    peers = {row["bits"]: row["ours_is_faster_by"] for row in _search_rows(result, "self-join", threads=1)}
+    rows = [["float32, exact", 4 * dim, "100%", "1x", ""]]
+    for row in result["quality"]:
+        bits = row["bits"]
+        exact, faiss = (f"{peers[bits][peer]:.0f}x" for peer in ("faiss, exact cosine", "faiss"))
+        rows.append([f"{bits} bits", bits // 8, f"{row['overlap']:.0%}", exact, faiss])
+    header = ["code", "bytes per sample", f"overlap@{k} with exact", "faster than exact cosine", "than FAISS' binary search"]
+    note = f"{n:,} clustered embeddings of dimension {dim}, the {k} nearest of each, one thread; {_origin(result)}."
+    return f"{_markdown(header, rows)}\n\n{note}"
+
+
+def _search() -> str:
+    result = record.read("search")
+    settings = result["settings"]
+    titles = {
+        "self-join": f"{settings['n']:,} in themselves",
+        "two tables": f"{settings['queries_two_tables']:,} in {settings['n_two_tables']:,}",
+    }
+    rows = []
+    for case, title in titles.items():
+        for threads in (1, 2):
+            for row in _search_rows(result, case, threads):
+                ratios = row["ours_is_faster_by"]
+                exact = ratios.get("faiss, exact cosine")
+                rows.append(
+                    [
+                        title,
+                        threads,
+                        row["bits"],
+                        row["gigapairs_per_second"]["ours"],
+                        f"{ratios['faiss']:.1f}x",
+                        f"{ratios['faiss, no heap']:.1f}x",
+                        f"{exact:.0f}x" if exact else "",
+                    ]
+                )
+    header = [
+        "codes", "threads", "bits", "1e9 pairs/s", "`IndexBinaryFlat`", "`use_heap=False`", "exact `IndexFlatIP`",
+    ]  # fmt: skip
+    note = (
+        f"k = {settings['k']}; how many times faster than FAISS, interleaved in one process, best of "
+        f"{settings['repeats']}, CPU time at one thread and wall time at two; {_origin(result)}."
+    )
+    return f"{_markdown(header, rows)}\n\n{note}"
+
+
+def _encode() -> str:
+    rows = [[row["bits"], row["threads"], f"{row['encode_over_matmul']:.2f}"] for row in record.read("search")["encode"]]
+    return _markdown(["bits", "threads", "`encode` / matrix product alone"], rows)
+
+
+def _search_rows(result: dict[str, Any], case: str, threads: int) -> list[dict[str, Any]]:
+    return [row for row in result["search"] if row["case"] == case and row["threads"] == threads]
+
+
+def _origin(result: dict[str, Any]) -> str:
+    machine, versions = result["machine"], result["versions"]
+    return (
+        f"{machine['cores']} cores with {machine['popcount']}, FAISS {versions['faiss-cpu']}, from "
+        "`benchmarks/results/search.json`"
+    )
+
+
+TABLES = {"quality": _quality, "search": _search, "encode": _encode}
+
+
+if __name__ == "__main__":
+    main()
