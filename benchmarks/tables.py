@@ -1,6 +1,6 @@
 """Write the tables of the documentation from the committed results: every number there comes from a file here.
 
-    python -m benchmarks.tables
+python -m benchmarks.tables
 """
 
 import re
@@ -42,7 +42,13 @@ def _quality() -> str:
         bits = row["bits"]
         exact, faiss = (f"{peers[bits][peer]:.0f}x" for peer in ("faiss, exact cosine", "faiss"))
         rows.append([f"{bits} bits", bits // 8, f"{row['overlap']:.0%}", exact, faiss])
-    header = ["code", "bytes per sample", f"overlap@{k} with exact", "faster than exact cosine", "than FAISS' binary search"]
+    header = [
+        "code",
+        "bytes per sample",
+        f"overlap@{k} with exact",
+        "faster than exact cosine",
+        "than FAISS' binary search",
+    ]
     note = f"{n:,} clustered embeddings of dimension {dim}, the {k} nearest of each, one thread; {_origin(result)}."
     return f"{_markdown(header, rows)}\n\n{note}"
 
@@ -82,7 +88,9 @@ def _search() -> str:
 
 
 def _encode() -> str:
-    rows = [[row["bits"], row["threads"], f"{row['encode_over_matmul']:.2f}"] for row in record.read("search")["encode"]]
+    rows = [
+        [row["bits"], row["threads"], f"{row['encode_over_matmul']:.2f}"] for row in record.read("search")["encode"]
+    ]
     return _markdown(["bits", "threads", "`encode` / matrix product alone"], rows)
 
 

@@ -88,6 +88,6 @@ def _numba_is_installed() -> bool:
     installed = importlib.util.find_spec("numba") is not None
     if not installed:
         logging.getLogger("lookalike").warning(
-            "numba is not installed: searching by matrix products, which is about ten times slower (pip install numba)."
+            "numba is not installed: searching by matrix products, which is many times slower (pip install numba)."
         )
     return installed

@@ -21,11 +21,10 @@ import torch
 from lookalike.progress import Bar, progress_bar
 from lookalike.search.request import Neighbours, Request
 from lookalike.search.scan import MASK_WORDS, Columns, Lists, Rows, Scratch, append, emit, scan
-from lookalike.search.simd import GROUP, LANES, STEP, TILE
+from lookalike.search.simd import GROUP, LANES, TILE, combined_words
 
 CHUNK = 1024  # query rows per task, a multiple of TILE
-SAMPLE = 2048  # database rows that limits are estimated from, where there are enough
-MIRROR_BYTES = 4 << 30  # a self-join keeps all candidate lists at once; beyond this it is searched like any other
+SAMPLE = 1536  # database rows that limits are estimated from, where there are enough
 
 _SHUT = np.full(TILE, -1, np.int32)
 
@@ -52,8 +51,7 @@ def topk(request: Request) -> Neighbours:
     """The `cpu` backend of `hamming_topk`."""
     rows, columns = _rows(request), _columns(request)
     num_queries, bits, k = request.num_queries, request.bits, request.k
-    list_bytes = num_queries * _capacity(k, columns) * _key_type(columns, bits).itemsize
-    mirror = list_bytes <= MIRROR_BYTES and _same(request.queries, request.database)
+    mirror = _same(request.queries, request.database)
     work = num_queries * columns.num_columns / (2 if mirror else 1)
     with _threads() as run, progress_bar("searching", work, shown=request.progress) as bar:
         limits = _sampled_limits(request, rows, run)
@@ -70,7 +68,7 @@ def _sampled_limits(request: Request, rows: Rows, run: Run) -> Array:
     """Per query, a distance within which at least k admissible rows should lie, from every `stride`-th row.
 
     If `mean` of a query's k nearest are in the sample on average, its `rank`-th nearest sample is too close a limit
-    only where the sample holds `rank` of them, two standard deviations more than it should.
+    only where the sample holds `rank` of them, one and a half standard deviations more than it should.
     """
     num_queries, n, k = request.num_queries, request.num_database, request.k
     stride = max(8, n // max(SAMPLE, n // 32))
@@ -79,9 +77,9 @@ def _sampled_limits(request: Request, rows: Rows, run: Run) -> Array:
         return unlimited
     sample = _columns(request, stride)
     mean = sample.num_columns * k / n
-    rank = math.ceil(mean + 2 * math.sqrt(mean) + 1)
+    rank = math.ceil(mean + 1.5 * math.sqrt(mean) + 1)
     answer = Answer.empty(num_queries, rank)
-    guess = np.full(num_queries, _typical_limit(request, stride, 3 * rank / sample.num_columns), np.int32)
+    guess = np.full(num_queries, _typical_limit(request, stride, min(1.0, 6 * rank / sample.num_columns)), np.int32)
     _scan_chunks(rows, sample, guess, request.bits, answer, run)
     _repair(request, sample, answer, run)
     last = answer.distances[:, -1]
@@ -102,12 +100,12 @@ def _typical_limit(request: Request, stride: int, share: float) -> int:
 def _scan_chunks(
     rows: Rows, columns: Columns, limits: Array, bits: int, answer: Answer, run: Run, bar: Bar | None = None
 ) -> None:
-    """Search for every query on its own; only one chunk of candidate lists per thread exists at a time."""
+    """Search for every query on its own, a chunk of them per task."""
     num_queries, k = answer.distances.shape
 
     def search(first: int, last: int) -> None:
-        scratch = _scratch(bits)
-        lists = _lists(last - first, columns, bits, k, limits[first:last])
+        scratch = _scratch(columns, bits, k)
+        lists = _lists(answer.indices[first:last], columns, bits, limits[first:last])
         no_mirror = lists._replace(limits=_SHUT)
         scan(rows, first, last, columns, 0, len(columns.codes), lists, first, False, no_mirror, k, scratch)
         emit(lists, first, last, first, bits, *answer, scratch)
@@ -129,9 +127,10 @@ def _scan_mirrored(rows: Rows, columns: Columns, limits: Array, bits: int, answe
     """
     n, k = answer.distances.shape
     num_tiles, threads = len(columns.codes), torch.get_num_threads()
-    lists = _lists(n, columns, bits, k, np.append(limits, np.full(num_tiles * TILE - n, -1, np.int32)))
-    pieces = [_lists(CHUNK, columns, bits, k, np.full(CHUNK, -1, np.int32)) for _ in range(1, threads)]
-    scratches = [_scratch(bits) for _ in range(threads)]
+    lists = _lists(answer.indices, columns, bits, np.append(limits, np.full(num_tiles * TILE - n, -1, np.int32)))
+    rooms = np.empty((threads - 1, CHUNK, k), np.int64)
+    pieces = [_lists(room, columns, bits, np.full(CHUNK, -1, np.int32)) for room in rooms]
+    scratches = [_scratch(columns, bits, k) for _ in range(threads)]
 
     def search(piece: int, first: int, last: int, first_tile: int, last_tile: int) -> None:
         own = lists if piece == 0 else pieces[piece - 1]
@@ -171,10 +170,6 @@ def _same(queries: torch.Tensor, database: torch.Tensor) -> bool:
     return queries.shape == database.shape and torch.equal(queries, database)
 
 
-def _capacity(k: int, columns: Columns) -> int:
-    return min(2 * k, columns.num_columns)
-
-
 def _rows(request: Request) -> Rows:
     codes = _interleave(request.queries.numpy(), GROUP, GROUP)
     offsets, ids = request.exclude or (None, None)
@@ -194,28 +189,31 @@ def _int64(values: torch.Tensor | None) -> Array:
 
 
 def _interleave(codes: Array, lanes: int, multiple: int) -> Array:
-    """[n, bytes] -> uint32 [blocks, words, lanes], 64-byte aligned: word w of `lanes` rows side by side."""
+    """[n, bytes] -> uint32 [blocks, slots, lanes], 64-byte aligned: the same slot of `lanes` rows side by side."""
     n, num_bytes = codes.shape
-    padded = np.zeros((-(-n // multiple) * multiple, -(-num_bytes // (4 * STEP)) * 4 * STEP), np.uint8)
+    padded = np.zeros((-(-n // multiple) * multiple, -(-num_bytes // 4) * 4), np.uint8)
     padded[:n, :num_bytes] = codes
-    words = padded.view(np.uint32).reshape(len(padded) // lanes, lanes, -1)
-    memory = np.empty(padded.nbytes + 64, np.uint8)
+    slots = combined_words(padded.view(np.uint32)).reshape(len(padded) // lanes, lanes, -1)
+    memory = np.empty(slots.nbytes + 64, np.uint8)
     start = -memory.ctypes.data % 64
-    blocks = memory[start : start + padded.nbytes].view(np.uint32).reshape(len(words), -1, lanes)
-    blocks[:] = words.transpose(0, 2, 1)
+    blocks = memory[start : start + slots.nbytes].view(np.uint32).reshape(len(slots), -1, lanes)
+    blocks[:] = slots.transpose(0, 2, 1)
     return blocks
 
 
-def _lists(num_rows: int, columns: Columns, bits: int, k: int, limits: Array) -> Lists:
-    keys = np.empty((num_rows, _capacity(k, columns)), _key_type(columns, bits))
-    return Lists(keys, columns.id_bits, np.zeros(num_rows, np.int32), limits.copy())
+def _lists(room: Array, columns: Columns, bits: int, limits: Array) -> Lists:
+    """Empty lists of twice k keys, in the memory that will hold the answer, int64 [rows, k], where keys are narrow."""
+    rows, k = room.shape
+    dtype = _key_type(columns, bits)
+    keys = room.view(dtype) if dtype.itemsize == 4 else np.empty((rows, 2 * k), dtype)
+    return Lists(keys, columns.id_bits, np.zeros(rows, np.int32), limits.copy())
 
 
 def _key_type(columns: Columns, bits: int) -> np.dtype[Any]:
     return np.dtype(np.uint32 if columns.id_bits + bits.bit_length() <= 32 else np.uint64)
 
 
-def _scratch(bits: int) -> Scratch:
+def _scratch(columns: Columns, bits: int, k: int) -> Scratch:
     return Scratch(
         np.empty(GROUP * TILE, np.int32),
         np.empty(MASK_WORDS, np.uint64),
@@ -223,6 +221,7 @@ def _scratch(bits: int) -> Scratch:
         np.empty(GROUP * TILE + 2, np.int32),
         np.empty(GROUP, np.int32),
         np.zeros(bits + 2, np.int64),
+        np.empty(2 * k, _key_type(columns, bits)),
     )
 
 

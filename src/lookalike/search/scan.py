@@ -1,6 +1,6 @@
 """The numba kernels of the `cpu` backend: scan tiles, keep candidates, put them in order.
 
-Every query has a *candidate list*: up to `capacity` (distance, id) entries in the order they were met, and a *limit*.
+Every query has a *candidate list*: up to 2k (distance, id) entries in the order they were met, and a *limit*.
 A database row is a candidate if its distance is within the limit and it is not excluded. Columns are visited in
 ascending order of id, so lists stay sorted by id, which gives two things for free: a counting sort by distance leaves
 ties in order of id, and a full list can be cut to its best k with a limit one below the k-th distance (a later row at
@@ -16,11 +16,13 @@ from lookalike.search.simd import GROUP, TILE, count_ones, distance_tile, traili
 
 MASK_WORDS = GROUP * TILE // 64
 
+_TILE_BITS = TILE.bit_length() - 1
+
 
 class Rows(NamedTuple):
     """The queries."""
 
-    codes: Any  # uint32 [groups, words, GROUP]
+    codes: Any  # uint32 [groups, slots, GROUP]
     labels: Any  # int64 [q], or empty: no labels
     exclude_offsets: Any  # int64 [q + 1], or empty: nothing excluded
     exclude_ids: Any  # int64 [m], ascending within a query
@@ -29,7 +31,7 @@ class Rows(NamedTuple):
 class Columns(NamedTuple):
     """The database, or every `id_stride`-th row of it."""
 
-    codes: Any  # uint32 [tiles, TILE / LANES, words, LANES]
+    codes: Any  # uint32 [tiles, TILE / LANES, slots, LANES]
     labels: Any  # int64 [n], or empty: no labels
     num_columns: int
     id_stride: int  # column c is sample c * id_stride
@@ -39,7 +41,7 @@ class Columns(NamedTuple):
 class Lists(NamedTuple):
     """Candidate lists."""
 
-    keys: Any  # uint32 or, where that is too narrow, uint64 [rows, capacity]: distance << id_bits | id
+    keys: Any  # uint32 or, where that is too narrow, uint64 [rows, 2k]: distance << id_bits | id
     id_bits: int
     counts: Any  # int32 [rows]
     limits: Any  # int32 [rows], for mirrored lists padded to whole tiles with -1
@@ -54,6 +56,7 @@ class Scratch(NamedTuple):
     positions: Any  # int32 [GROUP * TILE + 2]
     row_limits: Any  # int32 [GROUP]
     histogram: Any  # int64 [max_distance + 2], zero between uses
+    keys: Any  # as Lists.keys: one list
 
 
 @kernel
@@ -137,7 +140,7 @@ def scan(
     scratch: Scratch,
 ) -> None:
     """Offer every column of the tiles to the list of every row."""
-    words = columns.codes.shape[2]
+    slots = columns.codes.shape[2]
     has_labels, has_exclude = rows.labels.size > 0, rows.exclude_offsets.size > 0
     for tile in range(first_tile, last_tile):
         first_column = tile * TILE
@@ -150,7 +153,7 @@ def scan(
             distance_tile(
                 rows.codes[group_row // GROUP].ctypes.data,
                 columns.codes[tile].ctypes.data,
-                words,
+                slots,
                 scratch.row_limits.ctypes.data,
                 mirror_lists.limits.ctypes.data + (first_column * 4 if mirror else 0),
                 scratch.distances.ctypes.data,
@@ -160,7 +163,7 @@ def scan(
             # Columns first: on the diagonal, a row meets those above it before those below, in order of id.
             for i in range(_positions(scratch.column_hits, scratch.positions) if mirror else 0):
                 position = scratch.positions[i]
-                row, column = group_row + position // TILE, first_column + position % TILE
+                row, column = group_row + (position >> _TILE_BITS), first_column + (position & (TILE - 1))
                 if column <= row or row >= last_row:
                     continue
                 if has_labels and rows.labels[row] == columns.labels[column]:
@@ -170,7 +173,7 @@ def scan(
                 _push(mirror_lists, column, scratch.distances[position], row, k, scratch.histogram)
             for i in range(_positions(scratch.row_hits, scratch.positions)):
                 position = scratch.positions[i]
-                row, column = group_row + position // TILE, first_column + position % TILE
+                row, column = group_row + (position >> _TILE_BITS), first_column + (position & (TILE - 1))
                 if column >= columns.num_columns or (mirror and column < row):
                     continue
                 if has_labels and rows.labels[row] == columns.labels[column]:
@@ -207,7 +210,8 @@ def emit(
 ) -> None:
     """Write the k nearest of each list in order of (distance, id), padded with -1.
 
-    A list with fewer than k entries is the whole truth only if its limit shut nothing out.
+    A list with fewer than k entries is the whole truth only if its limit shut nothing out. The list of a row may lie
+    in the memory of its indices, so it is copied before it is overwritten.
     """
     k = distances.shape[1]
     starts = scratch.histogram
@@ -217,13 +221,15 @@ def emit(
         proven[row] = count >= k or lists.limits[entry] >= max_distance
         nearest, farthest = max_distance, 0
         for i in range(count):
-            distance = int(lists.keys[entry, i] >> lists.id_bits)
+            key = lists.keys[entry, i]
+            scratch.keys[i] = key
+            distance = int(key >> lists.id_bits)
             starts[distance + 1] += 1
             nearest, farthest = min(nearest, distance), max(farthest, distance)
         for distance in range(nearest, farthest + 1):
             starts[distance + 1] += starts[distance]
         for i in range(count):
-            key = int(lists.keys[entry, i])
+            key = int(scratch.keys[i])
             distance = key >> lists.id_bits
             slot = starts[distance]
             starts[distance] += 1
