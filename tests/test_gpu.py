@@ -31,6 +31,7 @@ def test_hashing_under_autocast():
         assert torch.equal(hasher.encode(x.cuda()), expected)
 
 
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode")
 def test_flagged_hashing_does_not_wait_for_the_device():
     x = clustered_embeddings(500, dim=96)[0].cuda()
     hasher = SignHasher(96, 256).cuda()

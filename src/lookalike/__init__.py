@@ -4,10 +4,15 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from lookalike.batches import Batches as Batches
+    from lookalike.batches import compose_batches as compose_batches
     from lookalike.codes import CodeTable as CodeTable
     from lookalike.hashing import SignHasher as SignHasher
     from lookalike.negatives import hard_negatives as hard_negatives
     from lookalike.negatives import hardest_positives as hardest_positives
+    from lookalike.samplers import LSHBatchSampler as LSHBatchSampler
+    from lookalike.samplers import PreEpochBatchSampler as PreEpochBatchSampler
+    from lookalike.samplers import RandomBatchSampler as RandomBatchSampler
     from lookalike.search import Neighbours as Neighbours
     from lookalike.search import hamming_topk as hamming_topk
 
@@ -15,15 +20,32 @@ __version__ = "0.1.0"
 
 # Imported at first use: torch alone takes a second, which `lookalike --help` should not.
 _HOMES = {
+    "Batches": "lookalike.batches",
     "CodeTable": "lookalike.codes",
+    "LSHBatchSampler": "lookalike.samplers",
     "Neighbours": "lookalike.search",
+    "PreEpochBatchSampler": "lookalike.samplers",
+    "RandomBatchSampler": "lookalike.samplers",
     "SignHasher": "lookalike.hashing",
+    "compose_batches": "lookalike.batches",
     "hamming_topk": "lookalike.search",
     "hard_negatives": "lookalike.negatives",
     "hardest_positives": "lookalike.negatives",
 }
 
-__all__ = ["CodeTable", "Neighbours", "SignHasher", "hamming_topk", "hard_negatives", "hardest_positives"]
+__all__ = [
+    "Batches",
+    "CodeTable",
+    "LSHBatchSampler",
+    "Neighbours",
+    "PreEpochBatchSampler",
+    "RandomBatchSampler",
+    "SignHasher",
+    "compose_batches",
+    "hamming_topk",
+    "hard_negatives",
+    "hardest_positives",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -54,8 +54,7 @@ class CodeTable:
     @property
     def seen(self) -> Tensor:
         """Which samples have a code: bool [n], made anew on each call."""
-        shifts = torch.arange(8, dtype=torch.uint8)
-        return ((self.marks[:, None] >> shifts) & 1).flatten()[: len(self)].bool()
+        return marked(self.marks)[: len(self)]
 
     @property
     def num_seen(self) -> int:
@@ -90,8 +89,7 @@ class CodeTable:
             )
         _refuse_contradictions(ids, codes)
         self.codes[ids] = codes
-        for bit in range(8):
-            self.marks[ids[ids % 8 == bit] // 8] |= 1 << bit
+        mark(self.marks, ids)
 
     def truncate(self, bits: int) -> CodeTable:
         """A table of the first `bits` bits of each code. Codes are nested, so these are codes as well.
@@ -162,6 +160,18 @@ class CodeTable:
         table = cls.__new__(cls)
         table.codes, table.marks = codes, marks
         return table
+
+
+def mark(marks: Tensor, ids: Tensor) -> None:
+    """Set bit i % 8 of byte i // 8 for every id i."""
+    for bit in range(8):
+        marks[ids[ids % 8 == bit] // 8] |= 1 << bit
+
+
+def marked(marks: Tensor) -> Tensor:
+    """Which bits are set: bool [8 * len(marks)]."""
+    shifts = torch.arange(8, dtype=torch.uint8)
+    return ((marks[:, None] >> shifts) & 1).flatten().bool()
 
 
 def _refuse_contradictions(ids: Tensor, codes: Tensor) -> None:

@@ -1,0 +1,204 @@
+"""Neighbours -> the batches of an epoch: pairs that are hard negatives of each other, together."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, overload
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from lookalike.batches import compose
+from lookalike.batches.plan import Plan, plan_batches
+from lookalike.checks import checked_labels, checked_positive
+from lookalike.search.request import Neighbours
+
+__all__ = ["Batches", "compose_batches", "plan_batches"]
+
+METHODS = ("growth", "sample4geo")
+GRAPH_NEIGHBOURS = 32  # further ones make batches no harder and cost memory
+SWAPS = 2  # passes; a third changes little
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class Batches(Sequence[Tensor]):
+    """The batches of one epoch: a sequence of int64 tensors of pair ids."""
+
+    ids: Tensor  # int32 or int64 [total]: the batches one after another
+    offsets: Tensor  # int64 [num_batches + 1]
+    left_out: Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.int64))  # pairs that are in no batch
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    @overload
+    def __getitem__(self, index: int) -> Tensor: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Tensor]: ...
+    def __getitem__(self, index: int | slice) -> Tensor | list[Tensor]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        if not -len(self) <= index < len(self):
+            raise IndexError(f"there are {len(self)} batches, got index {index}.")
+        index %= len(self)
+        return self.ids[int(self.offsets[index]) : int(self.offsets[index + 1])].long()
+
+    def __iter__(self) -> Iterator[Tensor]:
+        return (self[i] for i in range(len(self)))
+
+
+def compose_batches(
+    neighbours: Any,
+    batch_size: int,
+    *,
+    labels: Any = None,
+    hardness: float = 1.0,
+    clusters: int = 1,
+    method: str = "growth",
+    seed: int = 0,
+    drop_last: bool = False,
+    neighbour_select: int = 64,
+    neighbour_range: int = 128,
+    smallest: int = 1,
+) -> Batches:
+    """Put every pair into one batch, next to pairs that are its hard negatives, and no label twice into a batch.
+
+    With "growth" a batch grows from random seeds, always by the pair with the largest share of its neighbours in it
+    already; then pairs change places wherever that brings more neighbours together. "sample4geo" is the published
+    shuffle, for comparison: a random anchor, half of its nearest `neighbour_select` and half drawn from the rest of
+    its `neighbour_range` nearest, and so on; here it drops nothing.
+
+    The result depends on the arguments alone, not on the machine or the number of threads.
+
+    Args:
+        neighbours: For each pair the pairs that are its hard negatives, nearest first, -1 for none: `Neighbours` or
+            integers `[n, k]`. Rows of -1 only, as before the first epoch, give random batches.
+        batch_size: Pairs per batch.
+        labels: Integers `[n]`; by default no two pairs share one.
+        hardness: Share of a batch that is taken from the neighbour graph; the rest is drawn at random.
+        clusters: How many neighbourhoods a batch is made of. One gives the hardest batches; several give each anchor
+            fewer hard negatives and more variety.
+        method: "growth" or "sample4geo".
+        seed: Decides the order, the seeds of growth and the random share.
+        drop_last: Leave out pairs at random so that all batches are full.
+        neighbour_select: For "sample4geo".
+        neighbour_range: For "sample4geo".
+        smallest: The fewest pairs the last batch may have; below, all batches share the shortage.
+
+    Returns:
+        `Batches`: full ones and a last shorter one. A label with more pairs than there are batches cannot be placed
+        whole: what is too many of it, a random choice, is in `left_out`.
+
+    Raises:
+        ValueError: There are fewer labels than a batch must hold, or an argument is out of range.
+
+    Example:
+        >>> import torch
+        >>> neighbours = torch.tensor([[1], [0], [3], [2]])
+        >>> [sorted(batch.tolist()) for batch in sorted(compose_batches(neighbours, 2), key=min)]
+        [[0, 1], [2, 3]]
+    """
+    lists = neighbours.indices if isinstance(neighbours, Neighbours) else torch.as_tensor(neighbours)
+    _check(lists, hardness, clusters, method)
+    batch_size = checked_positive("batch_size", batch_size)
+    n = len(lists)
+    groups = torch.arange(n) if labels is None else checked_labels("labels", labels, n)
+    _, compact = np.unique(groups.numpy(), return_inverse=True)
+    counts = np.bincount(compact)
+    plan = plan_batches(counts, batch_size, drop_last=drop_last, smallest=smallest)
+    width = GRAPH_NEIGHBOURS if method == "growth" else neighbour_range
+    near = lists[:, :width].to(torch.int32).cpu().contiguous().numpy()
+    chunk = max(1, round(hardness * batch_size / clusters))
+    rng = np.random.default_rng(seed)
+    return _composed(near, compact.astype(np.int32), counts, plan, chunk, hardness, method, neighbour_select, rng)
+
+
+def _composed(
+    near: Array,
+    labels: Array,
+    counts: Array,
+    plan: Plan,
+    chunk: int,
+    hardness: float,
+    method: str,
+    select: int,
+    rng: np.random.Generator,
+) -> Batches:
+    n, num_batches = len(labels), len(plan.sizes)
+    order = rng.permutation(n).astype(np.int32)
+    members = order[np.argsort(labels[order], kind="stable")]
+    classes = compose.Classes(labels, np.concatenate([[0], np.cumsum(counts)]), members)
+    state = _state(classes, plan, rng)
+    graph = _graph(near if method == "growth" else near[:, :0])
+    batches = np.empty((num_batches, max(plan.sizes, default=0)), np.int32)
+    drawn = np.zeros(n, np.bool_)
+    code, select = METHODS.index(method), min(select, near.shape[1])
+    compose.fill(code, graph, near, select, classes, state, order, plan.sizes, chunk, hardness, batches, drawn)
+    if method == "growth":
+        inside, weakest = np.empty(n, np.int32), np.empty((num_batches, compose.CANDIDATES), np.int32)
+        counter, unique = np.zeros(max(1, num_batches), np.int32), len(counts) == n
+        for _ in range(SWAPS):
+            compose.swap(graph, classes, state, plan.sizes, batches, drawn, inside, weakest, counter, unique)
+    sequence = rng.permutation(num_batches - plan.ends_short) + plan.ends_short
+    if plan.ends_short:
+        sequence = np.append(sequence, 0)
+    used = np.arange(batches.shape[1]) < plan.sizes[sequence, None]
+    offsets = np.concatenate([[0], np.cumsum(plan.sizes[sequence])])
+    left_out = np.flatnonzero(state.batch == compose.LEFT_OUT)
+    return Batches(*map(torch.from_numpy, (batches[sequence][used], offsets, left_out)))
+
+
+def _state(classes: compose.Classes, plan: Plan, rng: np.random.Generator) -> compose.State:
+    n, num_labels = len(classes.labels), len(plan.quotas)
+    batch = np.full(n, compose.FREE, np.int32)
+    # Members are shuffled within their label, so those beyond the quota are a random choice.
+    rank = np.empty(n, np.int64)
+    rank[classes.members] = np.arange(n) - np.repeat(classes.offsets[:-1], np.diff(classes.offsets))
+    batch[rank >= plan.quotas[classes.labels]] = compose.LEFT_OUT
+    if plan.num_dropped:
+        batch[rng.choice(np.flatnonzero(batch == compose.FREE), plan.num_dropped, replace=False)] = compose.LEFT_OUT
+    left = np.bincount(classes.labels[batch == compose.FREE], minlength=num_labels).astype(np.int32)
+
+    def none(size: int) -> Array:
+        return np.full(size, -1, np.int32)
+
+    return compose.State(
+        batch=batch,
+        level=none(n),
+        before=none(n),
+        after=none(n),
+        gain=np.zeros(n, np.int32),
+        touched=none(n),
+        heads=none(compose.LEVELS),
+        left=left,
+        stamp=none(num_labels),
+        by_left=none(int(left.max(initial=0)) + 1),
+        label_before=none(num_labels),
+        label_after=none(num_labels),
+        random=rng.integers(0, 2**63, 1).astype(np.uint64),
+    )
+
+
+def _graph(near: Array) -> compose.Graph:
+    offsets = np.zeros(len(near) + 1, np.int64)
+    compose.degrees(near, offsets[1:])
+    np.cumsum(offsets, out=offsets)
+    edges = np.empty(offsets[-1], np.int32)
+    compose.connect(near, offsets.copy(), edges)
+    return compose.Graph(offsets, edges)
+
+
+def _check(lists: Tensor, hardness: float, clusters: int, method: str) -> None:
+    if lists.ndim != 2 or lists.is_floating_point():
+        raise TypeError(f"neighbours must be integers of the shape [n, k], got {lists.dtype} {list(lists.shape)}.")
+    if len(lists) == 0:
+        raise ValueError("there are no pairs to compose batches of.")
+    if lists.numel() and not -1 <= int(lists.min()) <= int(lists.max()) < len(lists):
+        raise ValueError(f"neighbours must be between -1 and {len(lists) - 1}, the pairs there are lists for.")
+    if not 0 <= hardness <= 1:
+        raise ValueError(f"hardness is a share of the batch and must be in [0, 1], got {hardness}.")
+    checked_positive("clusters", clusters)
+    if method not in METHODS:
+        raise ValueError(f"method must be one of {', '.join(map(repr, METHODS))}, got {method!r}.")

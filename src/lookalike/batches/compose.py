@@ -1,0 +1,428 @@
+"""The numba kernels that compose batches: fill them from the neighbour graph, then swap pairs to better batches.
+
+Filling is greedy and never has to be mended: when R batches are left, every label with R pairs left gives one to this
+batch (its *deadline*), so no label can have more pairs left than there are batches to put them in.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from lookalike.jit import kernel
+
+LEVELS = 64  # of the priority queue
+CANDIDATES = 4  # weakest members of a batch that are considered for a swap
+
+GROWTH, SAMPLE4GEO = 0, 1
+FREE, LEFT_OUT = -1, -2
+
+
+class Graph(NamedTuple):
+    """Undirected neighbour graph; an edge that both ends list counts twice."""
+
+    offsets: Any  # int64 [n + 1]
+    edges: Any  # int32 [m]
+
+
+class Classes(NamedTuple):
+    """Which pairs have which label."""
+
+    labels: Any  # int32 [n]
+    offsets: Any  # int64 [num_labels + 1]
+    members: Any  # int32 [n], grouped by label, shuffled within
+
+
+class State(NamedTuple):
+    """Working memory."""
+
+    batch: Any  # int32 [n]: the batch of a pair, FREE or LEFT_OUT
+    level: Any  # int32 [n]: queue level of a free pair, -1 if not queued
+    before: Any  # int32 [n]
+    after: Any  # int32 [n]
+    gain: Any  # int32 [n]: edges into the current chunk
+    touched: Any  # int32 [n]
+    heads: Any  # int32 [LEVELS]
+    left: Any  # int32 [num_labels]: pairs still to place
+    stamp: Any  # int32 [num_labels]: last batch that got the label
+    by_left: Any  # int32 [max_left + 1]: first label with that many pairs left
+    label_before: Any  # int32 [num_labels]
+    label_after: Any  # int32 [num_labels]
+    random: Any  # uint64 [1]
+
+
+@kernel
+def degrees(neighbours: Any, counts: Any) -> None:
+    """Count the edges of each pair: those it lists and those that list it."""
+    for i in range(neighbours.shape[0]):
+        for slot in range(neighbours.shape[1]):
+            j = neighbours[i, slot]
+            if j >= 0 and j != i:
+                counts[i] += 1
+                counts[j] += 1
+
+
+@kernel
+def connect(neighbours: Any, filled: Any, edges: Any) -> None:
+    """Write the edges; `filled` starts as a copy of the offsets."""
+    for slot in range(neighbours.shape[1]):
+        for i in range(neighbours.shape[0]):
+            j = neighbours[i, slot]
+            if j >= 0 and j != i:
+                edges[filled[i]] = j
+                filled[i] += 1
+                edges[filled[j]] = i
+                filled[j] += 1
+
+
+@kernel
+def _random_below(state: State, n: int) -> int:
+    """splitmix64: the same numbers on every machine."""
+    state.random[0] += np.uint64(0x9E3779B97F4A7C15)
+    z = state.random[0]
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    z = z ^ (z >> np.uint64(31))
+    return int(z % np.uint64(n))
+
+
+@kernel
+def _unqueue(state: State, i: int) -> None:
+    level = state.level[i]
+    if level < 0:
+        return
+    if state.before[i] >= 0:
+        state.after[state.before[i]] = state.after[i]
+    else:
+        state.heads[level] = state.after[i]
+    if state.after[i] >= 0:
+        state.before[state.after[i]] = state.before[i]
+    state.level[i] = -1
+
+
+@kernel
+def _queue(state: State, i: int, level: int) -> None:
+    _unqueue(state, i)
+    first = state.heads[level]
+    state.before[i], state.after[i] = -1, first
+    if first >= 0:
+        state.before[first] = i
+    state.heads[level], state.level[i] = i, level
+
+
+@kernel
+def _file_label(state: State, label: int) -> None:
+    """List a label under the number of its pairs left."""
+    first = state.by_left[state.left[label]]
+    state.label_before[label], state.label_after[label] = -1, first
+    if first >= 0:
+        state.label_before[first] = label
+    state.by_left[state.left[label]] = label
+
+
+@kernel
+def _unfile_label(state: State, label: int) -> None:
+    before, after = state.label_before[label], state.label_after[label]
+    if before >= 0:
+        state.label_after[before] = after
+    else:
+        state.by_left[state.left[label]] = after
+    if after >= 0:
+        state.label_before[after] = before
+
+
+@kernel
+def _place(graph: Graph, classes: Classes, state: State, i: int, batch: int, touched: int, grow: bool) -> int:
+    """Put a pair into the batch; if growing, raise the priority of its free neighbours. Returns the new `touched`."""
+    label = classes.labels[i]
+    _unqueue(state, i)
+    state.batch[i], state.stamp[label] = batch, batch
+    _unfile_label(state, label)
+    state.left[label] -= 1
+    _file_label(state, label)
+    if grow:
+        for e in range(graph.offsets[i], graph.offsets[i + 1]):
+            j = graph.edges[e]
+            if state.batch[j] != FREE or state.stamp[classes.labels[j]] == batch:
+                continue
+            if state.gain[j] == 0:
+                state.touched[touched] = j
+                touched += 1
+            state.gain[j] += 1
+            share = state.gain[j] * LEVELS // (graph.offsets[j + 1] - graph.offsets[j])
+            level = min(LEVELS - 1, share)
+            if level != state.level[j]:
+                _queue(state, j, level)
+    return touched
+
+
+@kernel
+def _forget(state: State, touched: int) -> None:
+    """Empty the queue: a new chunk begins."""
+    for t in range(touched):
+        _unqueue(state, state.touched[t])
+        state.gain[state.touched[t]] = 0
+
+
+@kernel
+def _most_connected(classes: Classes, state: State, batch: int) -> int:
+    """The queued pair with the largest share of its edges in the chunk whose label is not in the batch, or -1."""
+    for level in range(LEVELS - 1, -1, -1):
+        i = state.heads[level]
+        while i >= 0:
+            _unqueue(state, i)
+            if state.stamp[classes.labels[i]] != batch:
+                return int(i)
+            i = state.heads[level]
+    return -1
+
+
+@kernel
+def _from_class(classes: Classes, state: State, label: int) -> int:
+    """The free pair of a label that has most edges in the chunk, or the first one."""
+    best, most = -1, -1
+    for m in range(classes.offsets[label], classes.offsets[label + 1]):
+        i = classes.members[m]
+        if state.batch[i] == FREE and state.gain[i] > most:
+            best, most = i, state.gain[i]
+    return best
+
+
+@kernel
+def _next_free(classes: Classes, state: State, order: Any, start: int, batch: int) -> int:
+    """The position in `order` of the next free pair whose label is not in the batch."""
+    position = start
+    while position < len(order):
+        i = order[position]
+        if state.batch[i] == FREE and state.stamp[classes.labels[i]] != batch:
+            return position
+        position += 1
+    return -1
+
+
+@kernel
+def fill(
+    method: int,
+    graph: Graph,
+    neighbours: Any,  # int32 [n, width]: for SAMPLE4GEO, nearest first
+    select: int,  # for SAMPLE4GEO: how many neighbours an anchor brings
+    classes: Classes,
+    state: State,
+    order: Any,  # int32 [n]: the pairs, shuffled
+    sizes: Any,  # int64 [num_batches], in the order they are filled: never less than total left / batches left
+    chunk: int,  # pairs that grow from one seed
+    hardness: float,  # share of a batch that comes from the graph
+    batches: Any,  # int32 [num_batches, largest] out
+    drawn: Any,  # bool [n] out: pairs that were drawn at random on purpose
+) -> None:
+    """Assign every pair that is not left out to a batch."""
+    num_batches, front = len(sizes), 0
+    for label in range(len(state.left)):
+        _file_label(state, label)
+    for batch in range(num_batches):
+        size, filled, touched, in_chunk = sizes[batch], 0, 0, 0
+        from_graph = int(np.round(hardness * size))
+        deadline = num_batches - batch
+        due = 0  # labels that must be in this batch and are not yet
+        if deadline < len(state.by_left):
+            label = state.by_left[deadline]
+            while label >= 0:
+                due += 1
+                label = state.label_after[label]
+        while front < len(order) and state.batch[order[front]] != FREE:
+            front += 1
+        while filled < size:
+            i = -1
+            growing = filled < from_graph
+            if filled + due >= size:  # the rest is spoken for
+                label = state.by_left[deadline]
+                while state.stamp[label] == batch:
+                    label = state.label_after[label]
+                i = _from_class(classes, state, label)
+            elif method == GROWTH and growing and 0 < in_chunk < chunk:
+                i = _most_connected(classes, state, batch)
+            if i < 0:
+                i = order[_next_free(classes, state, order, front, batch)]
+                if growing:
+                    _forget(state, touched)
+                    touched, in_chunk = 0, 0
+                drawn[i] = not growing
+            if state.left[classes.labels[i]] == deadline:
+                due -= 1
+            touched = _place(graph, classes, state, i, batch, touched, growing and method == GROWTH)
+            batches[batch, filled] = i
+            filled += 1
+            in_chunk += 1
+            if method == SAMPLE4GEO and growing:
+                filled, due = _bring_neighbours(
+                    graph,
+                    neighbours,
+                    select,
+                    classes,
+                    state,
+                    i,
+                    batch,
+                    filled,
+                    from_graph,
+                    size,
+                    due,
+                    deadline,
+                    batches,
+                )
+        _forget(state, touched)
+
+
+@kernel
+def _bring_neighbours(
+    graph: Graph,
+    neighbours: Any,
+    select: int,
+    classes: Classes,
+    state: State,
+    anchor: int,
+    batch: int,
+    filled: int,
+    from_graph: int,
+    size: int,
+    due: int,
+    deadline: int,
+    batches: Any,
+) -> tuple[int, int]:
+    """Sample4Geo: half of `select` are the nearest neighbours of the anchor, half drawn from the other ones listed."""
+    width = neighbours.shape[1]
+    for taken in range(select):
+        slot = taken
+        if taken >= select // 2:  # a step of Fisher and Yates: what was drawn moves to the front
+            slot = taken + _random_below(state, width - taken)
+            neighbours[anchor, taken], neighbours[anchor, slot] = neighbours[anchor, slot], neighbours[anchor, taken]
+        i = neighbours[anchor, taken]
+        if filled >= from_graph or filled + due >= size:
+            break
+        if i < 0 or state.batch[i] != FREE or state.stamp[classes.labels[i]] == batch:
+            continue
+        if state.left[classes.labels[i]] == deadline:
+            due -= 1
+        _place(graph, classes, state, i, batch, 0, False)
+        batches[batch, filled] = i
+        filled += 1
+    return filled, due
+
+
+@kernel
+def _edges_into(graph: Graph, state: State, i: int, batch: int) -> int:
+    count = 0
+    for e in range(graph.offsets[i], graph.offsets[i + 1]):
+        count += state.batch[graph.edges[e]] == batch
+    return count
+
+
+@kernel
+def _holds(classes: Classes, batches: Any, size: int, batch: int, label: int, ignore: int) -> bool:
+    """Whether a batch holds a label in another pair than `ignore`."""
+    for slot in range(size):
+        i = batches[batch, slot]
+        if i != ignore and classes.labels[i] == label:
+            return True
+    return False
+
+
+@kernel
+def _find_weakest(graph: Graph, state: State, sizes: Any, batches: Any, drawn: Any, inside: Any, weakest: Any) -> None:
+    """The slots of the few pairs of each batch that have the fewest edges in it."""
+    for batch in range(len(sizes)):
+        for c in range(CANDIDATES):
+            weakest[batch, c] = -1
+        for slot in range(sizes[batch]):
+            i = batches[batch, slot]
+            inside[i] = _edges_into(graph, state, i, batch)
+            if drawn[i]:
+                continue
+            at = slot
+            for c in range(CANDIDATES):  # insertion into the short list of the weakest
+                other = weakest[batch, c]
+                if other < 0 or inside[batches[batch, at]] < inside[batches[batch, other]]:
+                    weakest[batch, c], at = at, other
+                    if other < 0:
+                        break
+
+
+@kernel
+def _best_partner(
+    graph: Graph,
+    classes: Classes,
+    state: State,
+    sizes: Any,
+    batches: Any,
+    weakest: Any,
+    batch: int,
+    target: int,
+    i: int,
+    gain_of_i: int,
+    unique_labels: bool,
+) -> int:
+    """The slot in `target` to exchange pair i with, or -1 if no exchange leaves more edges inside."""
+    best_gain, best_slot = 0, -1
+    for c in range(CANDIDATES):
+        slot = weakest[target, c]
+        if slot < 0:
+            break
+        j = batches[target, slot]
+        between = 0
+        for e in range(graph.offsets[j], graph.offsets[j + 1]):
+            between += graph.edges[e] == i
+        gain_of_j = _edges_into(graph, state, j, batch) - _edges_into(graph, state, j, target)
+        gain = gain_of_i + gain_of_j - 2 * between
+        if gain > best_gain and (
+            unique_labels
+            or not (
+                _holds(classes, batches, sizes[target], target, classes.labels[i], j)
+                or _holds(classes, batches, sizes[batch], batch, classes.labels[j], i)
+            )
+        ):
+            best_gain, best_slot = gain, slot
+    return best_slot
+
+
+@kernel
+def swap(
+    graph: Graph,
+    classes: Classes,
+    state: State,
+    sizes: Any,
+    batches: Any,  # int32 [num_batches, largest], in and out
+    drawn: Any,  # bool [n]: pairs that stay where they are
+    inside: Any,  # int32 [n]: working memory
+    weakest: Any,  # int32 [num_batches, CANDIDATES]: working memory, slots
+    edges_of_batch: Any,  # int32 [num_batches]: working memory, zero
+    unique_labels: bool,
+) -> int:
+    """One pass over all pairs: exchange two wherever that leaves more edges inside batches. Returns how many."""
+    _find_weakest(graph, state, sizes, batches, drawn, inside, weakest)
+    swapped = 0
+    for batch in range(len(sizes)):
+        for slot in range(sizes[batch]):
+            i = batches[batch, slot]
+            if drawn[i]:
+                continue
+            target = batch
+            for e in range(graph.offsets[i], graph.offsets[i + 1]):
+                other = state.batch[graph.edges[e]]
+                if other >= 0:
+                    edges_of_batch[other] += 1
+                    if other != batch and edges_of_batch[other] > edges_of_batch[target]:
+                        target = other
+            here, there = edges_of_batch[batch], edges_of_batch[target]
+            for e in range(graph.offsets[i], graph.offsets[i + 1]):
+                other = state.batch[graph.edges[e]]
+                if other >= 0:
+                    edges_of_batch[other] = 0
+            if target == batch or there <= here:
+                continue
+            best_slot = _best_partner(
+                graph, classes, state, sizes, batches, weakest, batch, target, i, there - here, unique_labels
+            )
+            if best_slot >= 0:
+                j = batches[target, best_slot]
+                batches[batch, slot], batches[target, best_slot] = j, i
+                state.batch[i], state.batch[j] = target, batch
+                swapped += 1
+    return swapped

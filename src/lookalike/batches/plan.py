@@ -1,0 +1,56 @@
+"""How many batches of which size: known before anything is composed, and always possible to fill."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+Array = np.ndarray[Any, Any]
+
+
+class Plan(NamedTuple):
+    """The sizes of an epoch's batches, and how many pairs each label may give."""
+
+    sizes: Array  # int64 [num_batches], in the order in which they can be filled
+    ends_short: bool  # the first batch to be filled is a short one, to be yielded last
+    quotas: Array  # int64 [num_labels]: pairs of the label, but no more than there are batches
+    num_dropped: int  # pairs left out for drop_last, of any label
+
+
+def plan_batches(counts: Array, batch_size: int, *, drop_last: bool = False, smallest: int = 1) -> Plan:
+    """Sizes for labels with `counts` pairs each: full batches, then one shorter one.
+
+    A label can be in every batch once, so it can give no more pairs than there are batches; leaving the others out may
+    in turn make fewer batches enough. If the labels with a pair for every batch do not fit into the short one, or if it
+    would have fewer than `smallest` pairs, all batches share the shortage instead and sizes differ by at most one.
+
+    The short batch is filled first, while all labels that need it still have pairs for it. After that, and in balanced
+    batches from the largest on, R batches are left to fill, no label has more than R pairs, and a batch is no larger
+    than the pairs left per batch: so there are always enough labels to fill it.
+
+    Raises:
+        ValueError: There are fewer labels than a batch must hold.
+    """
+    counts = np.asarray(counts, np.int64)
+    if len(counts) < batch_size:
+        raise ValueError(
+            f"a batch holds each label once, so {len(counts)} labels fill batches of at most {len(counts)} pairs, but "
+            f"{batch_size} were asked for; lower batch_size."
+        )
+    quotas = counts
+    while True:
+        total = int(quotas.sum())
+        num_batches = total // batch_size if drop_last else -(-total // batch_size)
+        capped = np.minimum(quotas, num_batches)
+        if np.array_equal(capped, quotas):
+            break
+        quotas = capped
+    sizes = np.full(num_batches, batch_size)
+    if drop_last or total % batch_size == 0:
+        return Plan(sizes, False, quotas, total - num_batches * batch_size)
+    sizes[0] = total % batch_size
+    everywhere = int((quotas == num_batches).sum())  # labels that every batch must hold, the short one too
+    if everywhere <= sizes[0] and sizes[0] >= smallest:
+        return Plan(sizes, True, quotas, 0)
+    sizes[:] = total // num_batches
+    sizes[: total % num_batches] += 1
+    return Plan(sizes, False, quotas, 0)

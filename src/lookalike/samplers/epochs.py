@@ -1,0 +1,353 @@
+"""What all samplers share: an epoch of batches, known in length, the same on every rank, resumable at every batch."""
+
+from __future__ import annotations
+
+import logging
+import zlib
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import BatchSampler
+
+from lookalike.batches import GRAPH_NEIGHBOURS, Batches, compose_batches, plan_batches
+from lookalike.checks import as_tensor, checked_integers, checked_positive
+from lookalike.samplers import ranks
+from lookalike.samplers.pairs import count_pairs, pair_samples
+
+logger = logging.getLogger("lookalike")
+
+STATE_VERSION = 1
+
+Array = np.ndarray[Any, Any]
+
+
+class EpochBatchSampler(BatchSampler):
+    """A `BatchSampler` that composes a whole epoch before its first batch.
+
+    *Labelled* data: `labels` of all samples. Batches are lists of sample ids, anchor and positive next to each other.
+    *Paired* data: `pairs`, how many there are, and `labels` only where several pairs must not meet in a batch (several
+    queries of one reference). Batches are lists of pair ids.
+
+    `batch_size` counts what a batch lists: sample ids, two per pair, or pair ids. Under `torch.distributed` it is the
+    size on each rank: batches are composed for all ranks together and each takes its share.
+
+    An epoch ends when its last batch was yielded; the next `iter` begins the next one. `set_epoch` may say so too, and
+    saying it twice does nothing. Until then every `iter` gives the same batches.
+    """
+
+    def __init__(
+        self,
+        labels: Any,
+        batch_size: int,
+        *,
+        pairs: int | None = None,
+        hardness: float = 1.0,
+        clusters: int = 1,
+        method: str = "growth",
+        seed: int = 0,
+        drop_last: bool = False,
+        self_pairs: bool = False,
+        shard: bool = True,
+    ) -> None:
+        self.batch_size, self.drop_last = checked_positive("batch_size", batch_size), drop_last
+        self.paired, self.self_pairs, self.shard = pairs is not None, self_pairs, shard
+        self.hardness, self.clusters, self.method, self.seed = hardness, clusters, method, seed
+        if pairs is None and labels is None:
+            raise ValueError("labels are missing: give one per sample, or, for a data set of pairs, pairs=how many.")
+        if not self.paired and self.batch_size % 2:
+            raise ValueError(f"batch_size counts samples, two per pair, and must be even, got {batch_size}.")
+        self._labels = None if labels is None else _compact(labels, pairs)
+        self.num_samples = checked_positive("pairs", pairs) if pairs is not None else len(_known(self._labels))
+        self.sampler = range(self.num_samples)  # torch's batch samplers have this attribute, and loaders look at it
+        self.epoch = 0
+        self._finished = False
+        self._order: Tensor | None = None  # int32: the ids of this rank's batches, one batch after another
+        self._offsets: Tensor | None = None
+        self._start = 0  # the batch with which the next iteration begins
+        self._yielded = 0
+        self._num_observed = 0
+        self._report_singletons()
+
+    def __len__(self) -> int:
+        """Batches per epoch and rank."""
+        return len(self._plan().sizes)
+
+    def __iter__(self) -> Iterator[list[int]]:
+        if self._finished:
+            self._begin(self.epoch + 1)
+        if self._order is None:
+            self._compose()
+        start, self._start = self._start, 0
+        return _Epoch(self, start)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Go to an epoch; nothing happens if it has begun already."""
+        if epoch != self.epoch:
+            self._begin(epoch)
+        elif self._finished:
+            self._finished, self._start, self._num_observed = False, 0, 0
+
+    def observe(
+        self,
+        ids: Any,
+        embeddings: Tensor | None = None,
+        *,
+        query: Tensor | None = None,
+        reference: Tensor | None = None,
+    ) -> None:
+        """Take note of a batch's embeddings, as they leave the training step.
+
+        Args:
+            ids: What the sampler yielded for them, in the same order.
+            embeddings: Floats `[len(ids), dim]`, for labelled data.
+            query: Likewise, for paired data: the queries,
+            reference: and their references.
+        """
+        towers = {"query": query, "reference": reference} if self.paired else {"embeddings": embeddings}
+        given = {"embeddings": embeddings, "query": query, "reference": reference}
+        if any((given[name] is None) == (name in towers) for name in given):
+            expected = "query=... and reference=..." if self.paired else "embeddings"
+            raise ValueError(f"observe() of {'paired' if self.paired else 'labelled'} data takes ids and {expected}.")
+        numbers = checked_integers("ids", ids).cpu()
+        for name, x in towers.items():
+            _check_embeddings(name, as_tensor(x), len(numbers))
+        if len(numbers) and not 0 <= int(numbers.min()) <= int(numbers.max()) < self.num_samples:
+            raise ValueError(
+                f"ids must be between 0 and {self.num_samples - 1}, got {int(numbers.min())} to {int(numbers.max())}."
+            )
+        if not self.self_pairs and len(torch.unique(numbers)) != len(numbers):
+            raise ValueError("a batch holds an id twice; observe each sample once, with the embedding to keep.")
+        self._num_observed += len(numbers)
+        for name, x in towers.items():
+            self._keep(name, numbers, as_tensor(x).detach())
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything that a killed run needs to go on with the very next batch.
+
+        The next batch is the first whose embeddings were not observed, or, where nothing was observed in this epoch,
+        the first that was not yielded. Tensors are references, as in `nn.Module.state_dict`: save before going on.
+        """
+        cursor = self._yielded
+        if self._num_observed and self._offsets is not None:
+            others = 1 if self.shard else ranks.world()[1]  # a loader that deals batches gave us one of so many
+            cursor = int(torch.searchsorted(self._offsets[1:], self._num_observed * others, right=True))
+        return {
+            "version": STATE_VERSION,
+            "sampler": self._identity(),
+            "epoch": self.epoch,
+            "finished": self._finished and cursor >= len(self),
+            "cursor": cursor,
+            "observed": self._num_observed,
+            "order": self._order,
+            "offsets": self._offsets,
+            "kept": self._kept_state(),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on where `state_dict` was taken.
+
+        Raises:
+            ValueError: The state is of another version, data set, batch size, number of ranks or number of bits.
+        """
+        if state.get("version") != STATE_VERSION:
+            raise ValueError(f"the state has version {state.get('version')}, this lookalike reads {STATE_VERSION}.")
+        for name, own in self._identity().items():
+            if state["sampler"].get(name) != own:
+                raise ValueError(
+                    f"the state is of another sampler: {name} was {state['sampler'].get(name)}, here it is {own}; "
+                    "build the sampler as the saved one was."
+                )
+        self._load_kept_state(state["kept"])
+        self.epoch, self._finished = state["epoch"], state["finished"]
+        self._order, self._offsets = state["order"], state["offsets"]
+        self._start = self._yielded = 0 if self._finished else state["cursor"]
+        self._num_observed = state["observed"]
+
+    def _keep(self, tower: str, ids: Tensor, x: Tensor) -> None:
+        """Keep what the next epoch is composed from."""
+
+    def _end_epoch(self) -> None:
+        """Bring the ranks to the same knowledge."""
+
+    def _codes(self) -> Tensor | None:
+        """Codes to choose hardest positives by, uint8 [n, bytes]; None where nothing is known."""
+
+    def _search(self, k: int) -> Tensor | None:
+        """The nearest samples or pairs of another label, int64 [n, k], -1 for none; None if nothing is known."""
+
+    def _kept_state(self) -> dict[str, Any]:
+        return {}
+
+    def _load_kept_state(self, state: dict[str, Any]) -> None:
+        pass
+
+    def _identity(self) -> dict[str, Any]:
+        """What must agree between a state and the sampler that loads it."""
+        checksum = 0 if self._labels is None else zlib.crc32(self._labels.tobytes())
+        return {
+            "kind": type(self).__name__,
+            "samples": self.num_samples,
+            "labels (checksum)": checksum,
+            "batch_size": self.batch_size,
+            "seed": self.seed,
+            "ranks": self._num_shards(),
+        }
+
+    def _num_shards(self) -> int:
+        return ranks.world()[1] if self.shard else 1
+
+    def _counts(self) -> Array:
+        """Pairs per label."""
+        if self._labels is None:
+            return np.ones(self.num_samples, np.int64)
+        counts = np.bincount(self._labels)
+        return counts if self.paired else count_pairs(counts, self_pairs=self.self_pairs)
+
+    def _plan(self) -> Any:
+        counts = self._counts()
+        shards = self._num_shards()
+        pairs_per_batch = self.batch_size // (1 if self.paired else 2) * shards
+        return plan_batches(counts[counts > 0], pairs_per_batch, drop_last=self.drop_last, smallest=shards)
+
+    def _begin(self, epoch: int) -> None:
+        self.epoch, self._finished = epoch, False
+        self._order = self._offsets = None
+        self._start = self._yielded = self._num_observed = 0
+
+    def _compose(self) -> None:
+        self._end_epoch()
+        rank, world_size = ranks.world()
+        composed = self._composed() if rank == 0 else None
+        if world_size > 1:
+            composed = ranks.from_first(composed)
+        order, offsets = _known(composed)
+        if self._num_shards() > 1:
+            order, offsets = _share(order, offsets, rank, world_size, 1 if self.paired else 2)
+        self._order, self._offsets = order, offsets
+
+    def _composed(self) -> list[Tensor]:
+        """The global batches: ids one batch after another, int32, and the offsets of the batches."""
+        rng = np.random.default_rng([self.seed, self.epoch])
+        options: dict[str, Any] = {
+            "hardness": self.hardness,
+            "clusters": self.clusters,
+            "method": self.method,
+            "seed": int(rng.integers(2**62)),
+            "drop_last": self.drop_last,
+            "smallest": self._num_shards(),
+        }
+        per_batch = self.batch_size * self._num_shards()
+        width = GRAPH_NEIGHBOURS if self.method == "growth" else 128
+        near = self._search(width) if self.hardness > 0 else None
+        if self.paired:
+            lists = torch.full((self.num_samples, 0), -1) if near is None else near
+            batches = compose_batches(lists, per_batch, labels=self._labels, **options)
+            self._report_left_out(batches)
+            return [batches.ids, batches.offsets]
+        labels = _known(self._labels)
+        order = rng.permutation(self.num_samples).astype(np.int32)
+        members = order[np.argsort(labels[order], kind="stable")]
+        label_offsets = np.concatenate([[0], np.cumsum(np.bincount(labels))])
+        codes = self._codes()
+        anchors, positives = pair_samples(
+            None if codes is None else codes.numpy(), members, label_offsets, self_pairs=self.self_pairs
+        )
+        lists = torch.full((len(anchors), 0), -1) if near is None else _between_pairs(near, anchors, positives)
+        batches = compose_batches(lists, per_batch // 2, labels=labels[anchors], **options)
+        self._report_left_out(batches)
+        ids = batches.ids.numpy()
+        both = torch.from_numpy(np.stack([anchors[ids], positives[ids]], axis=1).reshape(-1))
+        return [both, batches.offsets * 2]
+
+    def _report_singletons(self) -> None:
+        if self._labels is None or self.paired or self.self_pairs:
+            return
+        alone = int((np.bincount(self._labels) == 1).sum())
+        if alone:
+            logger.warning(
+                "%d of %d samples are the only one of their label: without a positive they are left out. "
+                "self_pairs=True pairs each with itself, for two augmented views.",
+                alone,
+                self.num_samples,
+            )
+
+    def _report_left_out(self, batches: Batches) -> None:
+        if len(batches.left_out) and not self.drop_last and self.epoch == 0:
+            logger.warning(
+                "%d pairs are left out of each epoch, others each time: their labels have more pairs than there are "
+                "batches, and a batch holds each label once. Smaller batches leave out fewer.",
+                len(batches.left_out),
+            )
+
+
+class _Epoch(Iterator[list[int]]):
+    """The batches of one epoch; keeps its own place, so that loaders which prefetch can save theirs."""
+
+    def __init__(self, sampler: EpochBatchSampler, start: int) -> None:
+        self._sampler, self._epoch, self._position = sampler, sampler.epoch, start
+        self._order, self._offsets = _known(sampler._order), _known(sampler._offsets)  # noqa: SLF001
+
+    def __next__(self) -> list[int]:
+        sampler, current = self._sampler, self._sampler.epoch == self._epoch
+        if self._position >= len(self._offsets) - 1:
+            if current:
+                sampler._finished = True  # noqa: SLF001
+            raise StopIteration
+        first, last = self._offsets[self._position : self._position + 2].tolist()
+        self._position += 1
+        if current:
+            sampler._yielded = self._position  # noqa: SLF001
+        batch: list[int] = self._order[first:last].tolist()
+        return batch
+
+    def state_dict(self) -> dict[str, int]:
+        return {"position": self._position}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        self._position = state["position"]
+
+
+def _known(value: Any) -> Any:
+    assert value is not None  # noqa: S101 - our own invariant
+    return value
+
+
+def _compact(labels: Any, pairs: int | None) -> Array:
+    values = checked_integers("labels", labels)
+    if pairs is not None and len(values) != pairs:
+        raise ValueError(f"labels must have one label per pair, {pairs}, got {len(values)}.")
+    numbers = values.numpy()
+    if numbers.min(initial=0) < 0 or numbers.max(initial=0) >= 2 * len(numbers):  # not worth an array of counts
+        numbers = np.unique(numbers, return_inverse=True)[1]
+    return numbers.astype(np.int32)
+
+
+def _check_embeddings(name: str, x: Tensor, expected: int) -> None:
+    if not x.is_floating_point() or x.ndim != 2:
+        raise TypeError(f"{name} must be floats of the shape [{expected}, dim], got {x.dtype} {list(x.shape)}.")
+    if len(x) != expected:
+        raise ValueError(f"{name} must have one row per id, {expected}, got {len(x)}.")
+
+
+def _between_pairs(near: Tensor, anchors: Array, positives: Array) -> Tensor:
+    """Neighbours of samples -> neighbours of pairs: those of the anchor and of the positive in turns."""
+    pair_of = np.full(len(near), -1, np.int32)
+    pair_of[positives] = np.arange(len(anchors), dtype=np.int32)
+    pair_of[anchors] = np.arange(len(anchors), dtype=np.int32)
+    samples = near.numpy()[:, : max(1, near.shape[1] // 2)]
+    both = np.stack([samples[anchors], samples[positives]], axis=2).reshape(len(anchors), -1)
+    return torch.from_numpy(np.where(both >= 0, pair_of[both], -1))
+
+
+def _share(order: Tensor, offsets: Tensor, rank: int, world_size: int, width: int) -> tuple[Tensor, Tensor]:
+    """This rank's part of every batch: equal counts of batches, sizes that differ by one pair at most."""
+    pairs = offsets.diff() // width
+    first = offsets[:-1] + pairs * rank // world_size * width
+    last = offsets[:-1] + pairs * (rank + 1) // world_size * width
+    lengths = last - first
+    own = torch.cat([lengths.new_zeros(1), lengths.cumsum(0)])
+    positions = torch.arange(int(own[-1])) + torch.repeat_interleave(first - own[:-1], lengths)
+    return order[positions], own

@@ -1,0 +1,142 @@
+"""Hard negatives by exact cosine similarity, from floats: what the paper compares with."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lookalike.checks import as_tensor
+from lookalike.hashing import SignHasher
+from lookalike.samplers import ranks
+from lookalike.samplers.epochs import EpochBatchSampler, _check_embeddings
+from lookalike.search.cosine import cosine_topk
+
+MODES = ("full", "incremental")
+PAIRING_BITS = 512  # positives are chosen by codes here too, made for the occasion
+
+
+class PreEpochBatchSampler(EpochBatchSampler):
+    """Batches of mutual hard negatives by exact cosine, as the paper's Pre-Epoch Full and Pre-Epoch Incremental.
+
+    *incremental*: call `observe` with every batch; the floats are kept, dim * 4 bytes per sample. *full*: before each
+    epoch, embed the whole training set with the current weights and hand it over with `refresh`.
+
+    Args:
+        labels: Integers, one per sample; or, with `pairs`, one per pair or None.
+        batch_size: Sample ids per batch, two per pair; with `pairs`, pair ids per batch.
+        mode: "full" or "incremental".
+        pairs: Number of pairs of a paired data set.
+        k: Hard negatives per sample that batches are composed from, at most.
+        hardness: As in `LSHBatchSampler`, and so are the following.
+        clusters: How many neighbourhoods a batch is made of.
+        method: "growth" or "sample4geo".
+        seed: Decides the order; the same on all ranks.
+        drop_last: Leave out the last batch if it is short.
+        self_pairs: Pair a label's only sample with itself instead of leaving it out.
+        shard: Deal batches to the ranks of `torch.distributed`.
+
+    Example:
+        >>> import torch
+        >>> sampler = PreEpochBatchSampler(torch.arange(40) // 2, batch_size=10, mode="full")
+        >>> sampler.refresh(torch.randn(40, 8))
+        >>> sorted(i for ids in sampler for i in ids) == list(range(40))
+        True
+    """
+
+    def __init__(
+        self,
+        labels: Any,
+        batch_size: int,
+        *,
+        mode: str,
+        pairs: int | None = None,
+        k: int = 128,
+        hardness: float = 1.0,
+        clusters: int = 1,
+        method: str = "growth",
+        seed: int = 0,
+        drop_last: bool = False,
+        self_pairs: bool = False,
+        shard: bool = True,
+    ) -> None:
+        super().__init__(
+            labels, batch_size, pairs=pairs, hardness=hardness, clusters=clusters, method=method, seed=seed,
+            drop_last=drop_last, self_pairs=self_pairs, shard=shard,
+        )  # fmt: skip
+        if mode not in MODES:
+            raise ValueError(f"mode must be one of {', '.join(map(repr, MODES))}, got {mode!r}.")
+        self.mode, self.k = mode, k
+        self._floats: dict[str, Tensor] = {}  # float32 [n, dim]
+        self._seen = torch.zeros(self.num_samples, dtype=torch.bool)
+        self._fresh = torch.zeros(self.num_samples, dtype=torch.bool)
+
+    def refresh(
+        self, embeddings: Tensor | None = None, *, query: Tensor | None = None, reference: Tensor | None = None
+    ) -> None:
+        """Hand over the embeddings of the whole training set, for the epoch that begins next."""
+        towers = {"query": query, "reference": reference} if self.paired else {"embeddings": embeddings}
+        for name, x in towers.items():
+            if x is None:
+                raise ValueError(f"refresh() needs {name}.")
+            _check_embeddings(name, as_tensor(x), self.num_samples)
+            self._floats[name] = as_tensor(x).detach().float().cpu()
+        self._seen[:] = True
+
+    def _keep(self, tower: str, ids: Tensor, x: Tensor) -> None:
+        if self.mode == "full":
+            return
+        if tower not in self._floats:
+            self._floats[tower] = torch.zeros(self.num_samples, x.shape[1])
+        x = x.float().cpu()
+        finite = torch.isfinite(x).all(1)
+        self._floats[tower][ids[finite]] = x[finite]
+        self._seen[ids[finite]] = True
+        self._fresh[ids[finite]] = True
+
+    def _end_epoch(self) -> None:
+        if self.mode == "full" or not ranks.is_distributed():
+            return
+        ids = self._fresh.nonzero().flatten()
+        for tower in ("query", "reference") if self.paired else ("embeddings",):
+            dim = int(ranks.largest(self._floats[tower].shape[1] if tower in self._floats else 0))
+            if dim == 0:
+                continue
+            floats = self._floats.setdefault(tower, torch.zeros(self.num_samples, dim))
+            for other_ids, rows in ranks.gather_rows(ids, floats[ids]):
+                floats[other_ids] = rows
+                self._seen[other_ids] = True
+        self._fresh[:] = False
+
+    def _codes(self) -> Tensor | None:
+        if not bool(self._seen.any()):
+            return None
+        floats = self._floats["embeddings"]
+        hasher = SignHasher(floats.shape[1], PAIRING_BITS, seed=self.seed)
+        hasher.update_mean(floats[self._seen])
+        return hasher.encode(floats)
+
+    def _search(self, k: int) -> Tensor | None:
+        ids = self._seen.nonzero().flatten()
+        if len(ids) == 0:
+            return None
+        labels = torch.arange(self.num_samples) if self._labels is None else torch.from_numpy(self._labels)
+        queries, database = (
+            self._floats[name][ids] for name in (("query", "reference") if self.paired else ("embeddings",) * 2)
+        )
+        options = {"query_labels": labels[ids], "database_labels": labels[ids]}
+        found = cosine_topk(queries, database, min(k, self.k), **options).indices
+        near = torch.full((self.num_samples, found.shape[1]), -1)
+        near[ids] = torch.where(found >= 0, ids[found], -1)
+        return near
+
+    def _identity(self) -> dict[str, Any]:
+        return {**super()._identity(), "mode": self.mode}
+
+    def _kept_state(self) -> dict[str, Any]:
+        return {"floats": dict(self._floats), "seen": self._seen, "fresh": self._fresh}
+
+    def _load_kept_state(self, state: dict[str, Any]) -> None:
+        self._floats = {tower: floats.clone() for tower, floats in state["floats"].items()}
+        self._seen, self._fresh = state["seen"].clone(), state["fresh"].clone()

@@ -1,0 +1,65 @@
+"""What the samplers do between the processes of `torch.distributed`; with one process, nothing."""
+
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+
+def is_distributed() -> bool:
+    """Whether there is more than one process."""
+    return dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
+
+
+def world() -> tuple[int, int]:
+    """The rank of this process and the number of processes."""
+    return (dist.get_rank(), dist.get_world_size()) if is_distributed() else (0, 1)
+
+
+def _device() -> torch.device:
+    return torch.device("cuda", torch.cuda.current_device()) if dist.get_backend() == "nccl" else torch.device("cpu")
+
+
+def gather_rows(ids: Tensor, rows: Tensor) -> list[tuple[Tensor, Tensor]]:
+    """Everyone's (ids int64 [m], rows uint8 [m, width]), by rank; m may differ from rank to rank."""
+    device = _device()
+    number = torch.tensor([len(ids)], device=device)
+    numbers = [torch.zeros_like(number) for _ in range(dist.get_world_size())]
+    dist.all_gather(numbers, number)
+    most = max(int(each) for each in numbers)
+    gathered = []
+    for part in (ids, rows):
+        padded = torch.zeros(most, *part.shape[1:], dtype=part.dtype, device=device)
+        padded[: len(part)] = part.to(device)
+        everyone = [torch.empty_like(padded) for _ in numbers]
+        dist.all_gather(everyone, padded)
+        gathered.append([each[: int(number)].cpu() for each, number in zip(everyone, numbers, strict=True)])
+    return list(zip(*gathered, strict=True))
+
+
+def add_up(values: Tensor) -> Tensor:
+    """The sum over all ranks."""
+    total = values.to(_device(), copy=True)
+    dist.all_reduce(total)
+    return total.to(values.device)
+
+
+def from_first(value: Any) -> Any:
+    """What rank 0 has, on every rank. Tensors travel as they are, in the order of a list."""
+    device, first = _device(), dist.get_rank() == 0
+    shapes: list[Any] = [[(part.shape, part.dtype) for part in value] if first else None]
+    dist.broadcast_object_list(shapes, src=0, device=device)
+    received = []
+    for i, (shape, dtype) in enumerate(shapes[0]):
+        part = value[i].to(device) if first else torch.empty(shape, dtype=dtype, device=device)
+        dist.broadcast(part, src=0)
+        received.append(part.cpu())
+    return received
+
+
+def largest(value: float) -> float:
+    """The largest of everyone's numbers."""
+    most = torch.tensor(float(value), device=_device())
+    dist.all_reduce(most, op=dist.ReduceOp.MAX)
+    return float(most)

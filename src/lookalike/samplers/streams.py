@@ -1,0 +1,149 @@
+"""The codes of one tower as its embeddings stream by: hashed on their device, written by id, floats dropped."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from lookalike.codes import CodeTable, mark, marked
+from lookalike.hashing import SignHasher
+from lookalike.samplers import ranks
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+logger = logging.getLogger("lookalike")
+
+
+class CodeStream:
+    """A code table that is written during training.
+
+    In the first epoch embeddings are centred by their running mean, after that by the mean of the epoch before, so that
+    all codes of an epoch are comparable. On a CUDA device nothing waits: codes are copied to pinned memory and written
+    to the table once they have arrived.
+    """
+
+    def __init__(self, n: int, bits: int, *, seed: int, center: float) -> None:
+        self.table = CodeTable(n, bits)
+        self.seed, self.center = seed, center
+        self.hasher: SignHasher | None = None
+        self._has_epoch_mean = False
+        self._total: Tensor | None = None  # float64 [dim + 1] on the embeddings' device: their sum and their number
+        self._arriving: list[tuple[Callable[[], bool], Tensor, Tensor, Tensor]] = []
+        self._fresh = torch.zeros_like(self.table.marks)  # which samples came in this epoch
+        self._num_refused = 0
+
+    @torch.no_grad()
+    def write(self, ids: Tensor, x: Tensor) -> None:
+        """Hash embeddings `[m, dim]` and keep the codes of those that are finite."""
+        if self.hasher is None:
+            self.hasher = SignHasher(x.shape[1], self.table.bits, seed=self.seed, center=self.center).to(x.device)
+        if self._total is None:
+            self._total = torch.zeros(x.shape[1] + 1, dtype=torch.float64)
+        self._total = self._total.to(x.device)
+        finite = torch.isfinite(x).all(1)
+        self._total[:-1] += x.where(finite[:, None], 0).sum(0, dtype=torch.float64)
+        self._total[-1] += finite.sum()
+        if not self._has_epoch_mean:
+            self.hasher.to(x.device).mean.copy_(self._total[:-1] / self._total[-1].clamp(min=1))
+        codes, _ = self.hasher.encode_flagged(x)
+        self._receive(ids, codes, finite)
+
+    def _receive(self, ids: Tensor, codes: Tensor, finite: Tensor) -> None:
+        if codes.is_cuda:
+            copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
+            on_host = _copy_to_host(codes), _copy_to_host(finite)
+            copied.record()
+            self._arriving.append((copied.query, ids, *on_host))
+        else:
+            self._arriving.append((lambda: True, ids, codes.cpu(), finite.cpu()))
+        while self._arriving and self._arriving[0][0]():
+            self._store()
+
+    def _store(self) -> None:
+        _, ids, codes, finite = self._arriving.pop(0)
+        if not bool(finite.all()):
+            self._refuse(ids[~finite])
+            ids, codes = ids[finite], codes[finite]
+        last = torch.unique(ids, return_inverse=True)[1]  # of two views of one sample, the later one
+        position = torch.full((len(ids),), -1).scatter_reduce_(0, last, torch.arange(len(ids)), "amax")
+        position = position[position >= 0]
+        self.table.write(ids[position], codes[position])
+        mark(self._fresh, ids[position])
+
+    def _refuse(self, ids: Tensor) -> None:
+        if self._num_refused == 0:
+            logger.warning(
+                "embeddings of %d samples hold NaN or infinity (first: sample %d); they keep their older codes, "
+                "if any; look for a diverging loss.",
+                len(ids),
+                int(ids[0]),
+            )
+        self._num_refused += len(ids)
+
+    def flush(self) -> None:
+        """Wait for the codes that are still on their way."""
+        if self._arriving and torch.cuda.is_available():
+            torch.cuda.synchronize()
+        while self._arriving:
+            self._store()
+
+    def end_epoch(self) -> None:
+        """Take over what other ranks saw, and centre the next epoch by the mean of this one."""
+        self.flush()
+        if ranks.is_distributed():
+            ids = marked(self._fresh).nonzero().flatten()
+            for other_ids, codes in ranks.gather_rows(ids, self.table.codes[ids]):
+                self.table.write(other_ids, codes)
+            # A rank that saw nothing does not know the dimension yet.
+            dim = int(ranks.largest(0 if self._total is None else len(self._total) - 1))
+            if dim:
+                mine = torch.zeros(dim + 1, dtype=torch.float64) if self._total is None else self._total.cpu()
+                self._total = ranks.add_up(mine)
+                self.hasher = self.hasher or SignHasher(dim, self.table.bits, seed=self.seed, center=self.center)
+        if self._total is not None and self.hasher is not None and float(self._total[-1]) > 0:
+            self.hasher.mean.copy_(self._total[:-1] / self._total[-1])
+            self.hasher.count.fill_(int(self._total[-1]))
+            self._has_epoch_mean = True
+        self._total, self._num_refused = None, 0
+        self._fresh.zero_()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Codes, rotation, means; tensors are references, as in `nn.Module.state_dict`."""
+        self.flush()
+        return {
+            "codes": self.table.codes,
+            "marks": self.table.marks,
+            "fresh": self._fresh,
+            "total": self._total,
+            "has_epoch_mean": self._has_epoch_mean,
+            "hasher": None if self.hasher is None else dict(self.hasher.state_dict()),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take over a state of the same table size."""
+        if state["codes"].shape != self.table.codes.shape:
+            raise ValueError(
+                f"the state holds codes of {len(state['codes'])} samples with {state['codes'].shape[1] * 8} bits, this "
+                f"sampler has {len(self.table)} samples with {self.table.bits} bits; build it as the saved one was."
+            )
+        self._arriving.clear()
+        self.table.codes.copy_(state["codes"])
+        self.table.marks.copy_(state["marks"])
+        self._fresh.copy_(state["fresh"])
+        self._total = None if state["total"] is None else state["total"].clone()
+        self._has_epoch_mean = state["has_epoch_mean"]
+        self.hasher = None
+        if state["hasher"] is not None:
+            dim = state["hasher"]["rows"].shape[1]
+            self.hasher = SignHasher(dim, self.table.bits, seed=self.seed, center=self.center)
+            self.hasher.load_state_dict(state["hasher"])
+
+
+def _copy_to_host(tensor: Tensor) -> Tensor:
+    """A copy in pinned memory that is complete once the device has come to it."""
+    host = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
+    return host.copy_(tensor, non_blocking=True)

@@ -1,0 +1,154 @@
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lookalike import SignHasher, hard_negatives
+from lookalike.batches import METHODS, compose_batches, plan_batches
+from lookalike.data.synthetic import clustered_embeddings
+
+
+def label_structure(kind, n, rng):
+    if kind == "all singletons":
+        return np.arange(n)
+    if kind == "two classes":
+        return np.arange(n) % 2
+    if kind == "one huge class":
+        return np.where(rng.random(n) < 0.6, 0, np.arange(n) + 1)
+    if kind == "heavy tail":
+        return np.minimum(rng.zipf(1.5, n), n // 2)
+    return rng.integers(0, max(2, n // 4), n)
+
+
+@given(
+    kind=st.sampled_from(["all singletons", "two classes", "one huge class", "heavy tail", "some"]),
+    n=st.sampled_from([2, 3, 17, 64, 300]),
+    batch_size=st.sampled_from([1, 2, 5, 16]),
+    hardness=st.sampled_from([0.0, 0.3, 1.0]),
+    clusters=st.sampled_from([1, 3]),
+    method=st.sampled_from(METHODS),
+    drop_last=st.booleans(),
+    k=st.sampled_from([0, 1, 8]),
+    seed=st.integers(0, 10**6),
+)
+def test_every_pair_once_and_no_label_twice(kind, n, batch_size, hardness, clusters, method, drop_last, k, seed):
+    rng = np.random.default_rng(seed)
+    labels = rng.permutation(label_structure(kind, n, rng))
+    neighbours = rng.integers(-1, n, (n, k))
+    options = {"labels": labels, "hardness": hardness, "clusters": clusters, "method": method, "drop_last": drop_last}
+    num_labels = len(np.unique(labels))
+    if num_labels < batch_size:
+        with pytest.raises(ValueError, match=f"{num_labels} labels fill batches of at most {num_labels} pairs"):
+            compose_batches(neighbours, batch_size, seed=seed, **options)
+        return
+    batches = compose_batches(neighbours, batch_size, seed=seed, **options)
+    counts = np.unique(labels, return_counts=True)[1]
+    plan = plan_batches(counts, batch_size, drop_last=drop_last)
+    assert len(batches) == len(plan.sizes)
+    assert sorted(map(len, batches)) == sorted(plan.sizes)
+    if plan.ends_short:
+        assert len(batches[-1]) == plan.sizes[0]
+    for batch in batches:
+        assert batch.dtype == torch.int64
+        assert len(np.unique(labels[batch.numpy()])) == len(batch)
+    placed = torch.cat([*batches, batches.left_out]).tolist()
+    assert sorted(placed) == list(range(n))
+    left_out = np.bincount(np.unique(labels, return_inverse=True)[1][batches.left_out.numpy()], minlength=num_labels)
+    if not drop_last:
+        assert np.array_equal(counts - left_out, plan.quotas)
+    again = compose_batches(neighbours, batch_size, seed=seed, **options)
+    assert torch.equal(batches.ids, again.ids)
+
+
+@pytest.fixture(scope="module")
+def graph():
+    x, labels = clustered_embeddings(6000, dim=64, seed=0)
+    return hard_negatives(SignHasher(64, 256).encode(x), labels, 128), labels
+
+
+def hits(batches, neighbours):
+    """How many of a pair's nearest are in its batch, on average."""
+    home = torch.full((len(neighbours.indices),), -1)
+    for number, batch in enumerate(batches):
+        home[batch] = number
+    placed = home >= 0
+    return float((home[neighbours.indices[placed]] == home[placed, None]).sum(1).float().mean())
+
+
+def test_growth_is_harder_than_sample4geo_and_that_than_random(graph):
+    neighbours, labels = graph
+    found = {
+        name: hits(compose_batches(neighbours, 64, labels=labels, **options), neighbours)
+        for name, options in {
+            "random": {"hardness": 0.0},
+            "sample4geo": {"method": "sample4geo"},
+            "growth": {},
+            "eight clusters": {"clusters": 8},
+            "half": {"hardness": 0.5},
+        }.items()
+    }
+    assert found["random"] < 2.5
+    assert found["sample4geo"] > 3 * found["random"]
+    assert found["growth"] > 1.5 * found["sample4geo"]
+    assert found["random"] < found["eight clusters"] < found["growth"]
+    assert found["random"] < found["half"] < found["growth"]
+
+
+def test_seeds_give_other_batches(graph):
+    neighbours, labels = graph
+    first, second = (compose_batches(neighbours, 64, labels=labels, seed=seed) for seed in (0, 1))
+    assert not torch.equal(first.ids, second.ids)
+
+
+def test_the_caller_keeps_its_neighbours(graph):
+    neighbours, labels = graph
+    before = neighbours.indices.clone()
+    compose_batches(neighbours, 64, labels=labels, method="sample4geo")
+    assert torch.equal(neighbours.indices, before)
+
+
+def test_another_process_composes_the_same():
+    script = (
+        "import numpy as np; from lookalike.batches import compose_batches as c\n"
+        "g = np.random.default_rng(0).integers(0, 500, (500, 9))\n"
+        "print(c(g, 16, labels=np.arange(500) // 3, seed=7).ids.tolist())"
+    )
+    runs = {
+        subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, env=env).stdout
+        for env in ({"NUMBA_NUM_THREADS": "1"}, {"NUMBA_NUM_THREADS": "2"})
+    }
+    assert len(runs) == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "sentence"),
+    [
+        ({"neighbours": torch.zeros(4, 2)}, TypeError, r"integers of the shape \[n, k\], got torch.float32 \[4, 2\]"),
+        ({"neighbours": torch.tensor([[4], [0], [0], [0]])}, ValueError, "neighbours must be between -1 and 3"),
+        ({"neighbours": torch.zeros(0, 3, dtype=torch.int64)}, ValueError, "there are no pairs"),
+        ({"batch_size": 0}, ValueError, "batch_size must be at least 1"),
+        ({"batch_size": 5}, ValueError, "4 labels fill batches of at most 4 pairs, but 5 were asked for"),
+        ({"hardness": 1.5}, ValueError, r"hardness is a share of the batch and must be in \[0, 1\]"),
+        ({"clusters": 0}, ValueError, "clusters must be at least 1"),
+        ({"method": "metis"}, ValueError, "method must be one of 'growth', 'sample4geo', got 'metis'."),
+        ({"labels": [1, 2]}, ValueError, "labels must have one label per code, 4, got 2."),
+    ],
+)
+def test_bad_input_gets_a_sentence(change, error, sentence):
+    arguments = {"neighbours": torch.tensor([[1], [0], [3], [2]]), "batch_size": 2} | change
+    with pytest.raises(error, match=sentence):
+        compose_batches(**arguments)
+
+
+def test_batches_are_a_sequence():
+    batches = compose_batches(torch.full((10, 1), -1), 4)
+    assert len(batches) == 3
+    assert [len(batch) for batch in batches] == [4, 4, 2]
+    assert torch.equal(batches[-1], batches[2])
+    assert len(batches[1:]) == 2
+    with pytest.raises(IndexError, match="there are 3 batches, got index 3"):
+        batches[3]

@@ -1,0 +1,50 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lookalike.batches import plan_batches
+
+
+@given(
+    counts=st.lists(st.integers(1, 40), min_size=1, max_size=60),
+    batch_size=st.integers(1, 20),
+    drop_last=st.booleans(),
+    smallest=st.integers(1, 4),
+)
+def test_plans_add_up(counts, batch_size, drop_last, smallest):
+    if len(counts) < batch_size:
+        with pytest.raises(ValueError, match=f"{len(counts)} labels fill batches of at most {len(counts)} pairs"):
+            plan_batches(counts, batch_size)
+        return
+    plan = plan_batches(counts, batch_size, drop_last=drop_last, smallest=smallest)
+    assert plan.sizes.sum() == plan.quotas.sum() - plan.num_dropped
+    assert (plan.quotas <= np.minimum(counts, len(plan.sizes))).all()
+    assert (plan.sizes <= batch_size).all()
+    if drop_last:
+        assert (plan.sizes == batch_size).all()
+        assert plan.num_dropped < batch_size
+    elif plan.ends_short:
+        assert (plan.sizes[1:] == batch_size).all()
+        assert smallest <= plan.sizes[0] < batch_size
+    else:
+        assert np.ptp(plan.sizes) <= 1
+
+
+def test_torch_sizes_where_labels_allow():
+    assert plan_batches(np.ones(10, int), 4).sizes.tolist() == [2, 4, 4]
+    assert plan_batches(np.ones(10, int), 4).ends_short
+    assert plan_batches(np.ones(10, int), 4, drop_last=True).sizes.tolist() == [4, 4]
+    assert plan_batches(np.ones(8, int), 4).sizes.tolist() == [4, 4]
+
+
+def test_balanced_sizes_where_the_short_batch_cannot_hold_what_it_must():
+    """Four labels must be in all three batches, but the third would have three places."""
+    assert plan_batches([3, 3, 3, 3, 1], 5).sizes.tolist() == [5, 4, 4]
+    assert plan_batches([3, 3, 3, 1, 1, 1, 1], 5).sizes.tolist() == [3, 5, 5]
+
+
+def test_a_huge_class_is_capped_to_one_pair_per_batch():
+    plan = plan_batches([1000] + [1] * 20, 4)
+    assert plan.quotas[0] == len(plan.sizes)
+    assert plan.quotas[1:].tolist() == [1] * 20

@@ -1,0 +1,176 @@
+"""What the LSH sampler does with what it observes."""
+
+import logging
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+from lookalike import LSHBatchSampler, PreEpochBatchSampler, RandomBatchSampler, SignHasher, hardest_positives
+from lookalike.data.synthetic import clustered_embeddings
+
+
+def run_epochs(sampler, x, epochs, y=None):
+    for _ in range(epochs):
+        batches = list(sampler)
+        sampler.set_epoch(sampler.epoch)  # not over yet: the embeddings come now
+        for ids in sampler:
+            if sampler.paired:
+                sampler.observe(ids, query=x[ids], reference=y[ids])
+            else:
+                sampler.observe(ids, x[ids])
+    return batches
+
+
+def in_batch_similarity(batches, x):
+    """Mean cosine of an anchor to its most similar negative in the batch: how hard the batches are."""
+    values = []
+    for batch in batches:
+        anchors = x[batch[::2]]
+        similarity = anchors @ anchors.T
+        similarity.fill_diagonal_(-1)
+        values.append(similarity.max(1).values)
+    return float(torch.cat(values).mean())
+
+
+def test_batches_get_harder_than_random_and_nearly_as_hard_as_exact():
+    x, labels = clustered_embeddings(3000, dim=64, seed=0)
+    samplers = {
+        "random": RandomBatchSampler(labels, 64),
+        "lsh": LSHBatchSampler(labels, 64, bits=512),
+        "short": LSHBatchSampler(labels, 64, bits=64),
+        "exact": PreEpochBatchSampler(labels, 64, mode="incremental"),
+        "half": LSHBatchSampler(labels, 64, bits=512, hardness=0.5),
+    }
+    hard = {name: in_batch_similarity(run_epochs(sampler, x, 2), x) for name, sampler in samplers.items()}
+    assert hard["lsh"] > hard["random"] + 0.1
+    assert hard["exact"] - 0.03 < hard["lsh"] < hard["exact"] + 0.01
+    assert hard["random"] < hard["short"] < hard["lsh"]
+    assert hard["random"] < hard["half"] < hard["lsh"]
+
+
+def test_the_first_epoch_is_random():
+    x, labels = clustered_embeddings(1000, dim=32)
+    first = run_epochs(LSHBatchSampler(labels, 32, bits=128), x, 1)
+    random = list(RandomBatchSampler(labels, 32))
+    assert abs(in_batch_similarity(first, x) - in_batch_similarity(random, x)) < 0.03
+
+
+def test_codes_are_those_of_the_hasher_and_means_of_the_last_epoch():
+    x, labels = clustered_embeddings(400, dim=32, offset=1.0)
+    labels = torch.arange(400) // 2
+    sampler = LSHBatchSampler(labels, 40, bits=128, seed=3)
+    run_epochs(sampler, x, 2)
+    iter(sampler)
+    hasher = SignHasher(32, 128, seed=3)
+    hasher.update_mean(x)
+    stream = sampler._streams["embeddings"]
+    assert torch.allclose(stream.hasher.mean, hasher.mean, atol=1e-9)
+    assert (stream.table.codes == hasher.encode(x)).float().mean() > 0.999
+
+
+def test_positives_are_the_hardest():
+    x, _ = clustered_embeddings(300, dim=32)
+    labels = np.arange(300) // 3
+    sampler = LSHBatchSampler(labels, 20, bits=256)
+    batches = run_epochs(sampler, x, 2)
+    codes = sampler._streams["embeddings"].table.codes
+    hardest = hardest_positives(codes, labels)
+    pairs = [(a, p) for batch in batches for a, p in zip(batch[::2], batch[1::2], strict=True)]
+    chosen = sum(int(hardest[a]) == p or int(hardest[p]) == a for a, p in pairs)
+    assert chosen > 0.6 * len(pairs)  # at random a half would be; the third sample of a class takes what is left
+
+
+def test_two_towers_use_both():
+    """Queries near the reference of another pair bring the two pairs together."""
+    generator = torch.Generator().manual_seed(0)
+    reference = torch.nn.functional.normalize(torch.randn(200, 32, generator=generator), dim=1)
+    partner = torch.arange(200).view(-1, 2).flip(1).flatten()
+    noise = torch.randn(200, 32, generator=generator)
+    query = torch.nn.functional.normalize(reference[partner] + 0.01 * noise, dim=1)
+    sampler = LSHBatchSampler(None, 10, pairs=200, bits=256, k=1)
+    batches = run_epochs(sampler, query, 2, reference)
+    together = sum(int(partner[i]) in batch for batch in batches for i in batch)
+    assert together > 0.9 * 200
+
+
+def test_unseen_samples_stay_random_and_old_codes_are_kept():
+    x, _ = clustered_embeddings(200, dim=16)
+    labels = np.arange(200) // 2
+    sampler = LSHBatchSampler(labels, 20, bits=64)
+    for batch, ids in enumerate(sampler):
+        if batch % 2:
+            sampler.observe(ids, x[ids])
+    table = sampler._streams["embeddings"].table
+    seen, codes = table.seen.clone(), table.codes.clone()
+    assert 0 < int(seen.sum()) < 200
+    assert sorted(i for batch in sampler for i in batch) == list(range(200))
+    assert torch.equal(table.codes, codes)
+
+
+def test_non_finite_embeddings_never_become_bits(caplog):
+    sampler = LSHBatchSampler(np.arange(8) // 2, 4, bits=8)
+    x = torch.randn(8, 4)
+    sampler.observe([0, 1, 2, 3], x[:4])
+    before = sampler._streams["embeddings"].table.codes.clone()
+    x[2] = float("nan")
+    with caplog.at_level(logging.WARNING, "lookalike"):
+        sampler.observe([0, 1, 2, 3], -x[:4])
+        sampler.observe([2, 4], x[[2, 4]])
+    assert torch.equal(sampler._streams["embeddings"].table.codes[2], before[2])
+    assert not torch.isnan(sampler._streams["embeddings"].hasher.mean).any()
+    assert caplog.messages == [
+        (
+            "embeddings of 1 samples hold NaN or infinity (first: sample 2); they keep their older codes, if any; "
+            "look for a diverging loss."
+        )
+    ]
+
+
+def test_observe_keeps_no_graph_and_no_floats():
+    sampler = LSHBatchSampler(np.arange(100) // 2, 20, bits=64)
+    weight = torch.randn(32, 16, requires_grad=True)
+    for ids in sampler:
+        z = torch.randn(20, 32) @ weight
+        sampler.observe(ids, z)
+    stream = sampler._streams["embeddings"]
+    floats = [t for t in vars(stream).values() if isinstance(t, torch.Tensor) and t.is_floating_point()]
+    assert sum(t.numel() for t in floats) == 17  # the sum of the epoch and its count
+    assert not any(t.requires_grad for t in floats)
+    assert not stream._arriving
+
+
+def test_self_pairs_take_two_views():
+    sampler = LSHBatchSampler(np.arange(12), 4, bits=64, self_pairs=True)
+    for ids in sampler:
+        assert ids[::2] == ids[1::2]
+        sampler.observe(ids, torch.randn(4, 8))
+    assert sampler._streams["embeddings"].table.num_seen == 12
+
+
+MEMORY = """
+import resource, numpy as np, torch
+from lookalike import LSHBatchSampler
+def resident():
+    return int(open("/proc/self/statm").read().split()[1]) * resource.getpagesize()
+x = torch.randn(512, 32)
+def stream(sampler, n):  # in order of id: what the batches are does not matter here
+    for start in range(0, n, 512):
+        ids = torch.arange(start, min(start + 512, n))
+        sampler.observe(ids, x[: len(ids)])
+stream(LSHBatchSampler(np.arange(8192) // 4, 64, bits=512), 8192)  # load everything first
+n = 1_000_000
+labels = np.arange(n) // 4
+before = resident()
+sampler = LSHBatchSampler(labels, 64, bits=512)
+stream(sampler, n)
+print(resident() - before)
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+def test_memory_between_epochs_is_that_of_the_codes():
+    run = subprocess.run([sys.executable, "-c", MEMORY], capture_output=True, text=True, check=True)
+    assert int(run.stdout) < 1.2 * (64 << 20)
