@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from lookalike import CodeTable, SignHasher, hamming_topk, hard_negatives, hardest_positives
+from lookalike import CodeTable, LSHBatchSampler, SignHasher, hamming_topk, hard_negatives, hardest_positives
 from lookalike.data.synthetic import clustered_embeddings
 
 pytestmark = pytest.mark.gpu
@@ -74,3 +74,26 @@ def test_code_table_takes_device_tensors():
     table = CodeTable(10, 32)
     table.write(torch.arange(5).cuda(), codes.cuda())
     assert torch.equal(table.codes[:5], codes)
+
+
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode")
+def test_observing_does_not_wait_for_the_device():
+    x, _ = clustered_embeddings(400, dim=64)
+    labels = torch.arange(400) // 2
+    here, there = LSHBatchSampler(labels, 40, bits=128), LSHBatchSampler(labels, 40, bits=128)
+    on_device = x.cuda()
+    for epoch in range(3):
+        for ids in here:
+            here.observe(ids, x[ids])
+        for step, ids in enumerate(there):
+            z = on_device[torch.tensor(ids).cuda()]
+            watch = epoch > 0 or step > 1  # the first call makes the hasher, the first copies pin memory
+            torch.cuda.set_sync_debug_mode("error" if watch else "default")
+            try:
+                there.observe(ids, z)
+            finally:
+                torch.cuda.set_sync_debug_mode("default")
+    codes = [sampler._streams["embeddings"].table for sampler in (here, there)]
+    there._streams["embeddings"].flush()
+    assert codes[1].num_seen == 400
+    assert (codes[0].codes == codes[1].codes).float().mean() > 0.995

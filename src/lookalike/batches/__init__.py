@@ -1,6 +1,7 @@
 """Neighbours -> the batches of an epoch: pairs that are hard negatives of each other, together."""
 
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, overload
 
@@ -130,27 +131,52 @@ def _composed(
     order = rng.permutation(n).astype(np.int32)
     members = order[np.argsort(labels[order], kind="stable")]
     classes = compose.Classes(labels, np.concatenate([[0], np.cumsum(counts)]), members)
-    state = _state(classes, plan, rng)
     graph = _graph(near if method == "growth" else near[:, :0])
+    state = _state(graph, classes, plan, rng)
     batches = np.empty((num_batches, max(plan.sizes, default=0)), np.int32)
     drawn = np.zeros(n, np.bool_)
     code, select = METHODS.index(method), min(select, near.shape[1])
     compose.fill(code, graph, near, select, classes, state, order, plan.sizes, chunk, hardness, batches, drawn)
     if method == "growth":
-        inside, weakest = np.empty(n, np.int32), np.empty((num_batches, compose.CANDIDATES), np.int32)
-        counter, unique = np.zeros(max(1, num_batches), np.int32), len(counts) == n
-        for _ in range(SWAPS):
-            compose.swap(graph, classes, state, plan.sizes, batches, drawn, inside, weakest, counter, unique)
+        home = state.nodes[:, compose.HOME].copy()
+        _swap(graph, classes, home, plan.sizes, batches, drawn, unique_labels=len(counts) == n)
     sequence = rng.permutation(num_batches - plan.ends_short) + plan.ends_short
     if plan.ends_short:
         sequence = np.append(sequence, 0)
     used = np.arange(batches.shape[1]) < plan.sizes[sequence, None]
     offsets = np.concatenate([[0], np.cumsum(plan.sizes[sequence])])
-    left_out = np.flatnonzero(state.batch == compose.LEFT_OUT)
+    left_out = np.flatnonzero(state.nodes[:, compose.HOME] == compose.LEFT_OUT)
     return Batches(*map(torch.from_numpy, (batches[sequence][used], offsets, left_out)))
 
 
-def _state(classes: compose.Classes, plan: Plan, rng: np.random.Generator) -> compose.State:
+def _swap(
+    graph: compose.Graph,
+    classes: compose.Classes,
+    home: Array,
+    sizes: Array,
+    batches: Array,
+    drawn: Array,
+    *,
+    unique_labels: bool,
+) -> None:
+    """Proposals are made in parallel and carried out one after another: the result is that of any number of threads."""
+    threads = max(1, torch.get_num_threads())
+    weakest = np.empty((len(sizes), compose.CANDIDATES), np.int32)
+    targets = np.empty(len(drawn), np.int32)
+    edges = np.linspace(0, len(sizes), threads + 1).astype(int).tolist()
+
+    def propose(first: int, last: int) -> None:
+        inside, counter = np.empty(batches.shape[1], np.int32), np.zeros(len(sizes), np.int32)
+        compose.propose(graph, home, sizes, batches, drawn, first, last, weakest, targets, inside, counter)
+
+    with ThreadPoolExecutor(threads, "lookalike-batches") as pool:
+        for _ in range(SWAPS):
+            list(pool.map(propose, edges[:-1], edges[1:]))
+            if not compose.swap(graph, classes, home, sizes, batches, weakest, targets, unique_labels):
+                break
+
+
+def _state(graph: compose.Graph, classes: compose.Classes, plan: Plan, rng: np.random.Generator) -> compose.State:
     n, num_labels = len(classes.labels), len(plan.quotas)
     batch = np.full(n, compose.FREE, np.int32)
     # Members are shuffled within their label, so those beyond the quota are a random choice.
@@ -164,12 +190,10 @@ def _state(classes: compose.Classes, plan: Plan, rng: np.random.Generator) -> co
     def none(size: int) -> Array:
         return np.full(size, -1, np.int32)
 
+    nodes = np.full((n, 8), -1, np.int32)
+    nodes[:, compose.HOME], nodes[:, compose.GAIN], nodes[:, compose.DEGREE] = batch, 0, np.diff(graph.offsets)
     return compose.State(
-        batch=batch,
-        level=none(n),
-        before=none(n),
-        after=none(n),
-        gain=np.zeros(n, np.int32),
+        nodes=nodes,
         touched=none(n),
         heads=none(compose.LEVELS),
         left=left,

@@ -33,21 +33,23 @@ class Classes(NamedTuple):
 
 
 class State(NamedTuple):
-    """Working memory."""
+    """Working memory of `fill`."""
 
-    batch: Any  # int32 [n]: the batch of a pair, FREE or LEFT_OUT
-    level: Any  # int32 [n]: queue level of a free pair, -1 if not queued
-    before: Any  # int32 [n]
-    after: Any  # int32 [n]
-    gain: Any  # int32 [n]: edges into the current chunk
-    touched: Any  # int32 [n]
-    heads: Any  # int32 [LEVELS]
+    nodes: Any  # int32 [n, 8]: what is asked of a pair together, so in one cache line; columns below
+    touched: Any  # int32 [n]: pairs with a gain
+    heads: Any  # int32 [LEVELS]: first pair of each queue level
     left: Any  # int32 [num_labels]: pairs still to place
     stamp: Any  # int32 [num_labels]: last batch that got the label
     by_left: Any  # int32 [max_left + 1]: first label with that many pairs left
     label_before: Any  # int32 [num_labels]
     label_after: Any  # int32 [num_labels]
     random: Any  # uint64 [1]
+
+
+HOME = 0  # the batch of a pair, FREE or LEFT_OUT
+LEVEL, BEFORE, AFTER = 1, 2, 3  # its place in the queue; level -1: not queued
+GAIN = 4  # its edges into the current chunk
+DEGREE = 5  # all its edges
 
 
 @kernel
@@ -64,8 +66,8 @@ def degrees(neighbours: Any, counts: Any) -> None:
 @kernel
 def connect(neighbours: Any, filled: Any, edges: Any) -> None:
     """Write the edges; `filled` starts as a copy of the offsets."""
-    for slot in range(neighbours.shape[1]):
-        for i in range(neighbours.shape[0]):
+    for i in range(neighbours.shape[0]):
+        for slot in range(neighbours.shape[1]):
             j = neighbours[i, slot]
             if j >= 0 and j != i:
                 edges[filled[i]] = j
@@ -87,26 +89,26 @@ def _random_below(state: State, n: int) -> int:
 
 @kernel
 def _unqueue(state: State, i: int) -> None:
-    level = state.level[i]
+    level = state.nodes[i, LEVEL]
     if level < 0:
         return
-    if state.before[i] >= 0:
-        state.after[state.before[i]] = state.after[i]
+    if state.nodes[i, BEFORE] >= 0:
+        state.nodes[state.nodes[i, BEFORE], AFTER] = state.nodes[i, AFTER]
     else:
-        state.heads[level] = state.after[i]
-    if state.after[i] >= 0:
-        state.before[state.after[i]] = state.before[i]
-    state.level[i] = -1
+        state.heads[level] = state.nodes[i, AFTER]
+    if state.nodes[i, AFTER] >= 0:
+        state.nodes[state.nodes[i, AFTER], BEFORE] = state.nodes[i, BEFORE]
+    state.nodes[i, LEVEL] = -1
 
 
 @kernel
 def _queue(state: State, i: int, level: int) -> None:
     _unqueue(state, i)
     first = state.heads[level]
-    state.before[i], state.after[i] = -1, first
+    state.nodes[i, BEFORE], state.nodes[i, AFTER] = -1, first
     if first >= 0:
-        state.before[first] = i
-    state.heads[level], state.level[i] = i, level
+        state.nodes[first, BEFORE] = i
+    state.heads[level], state.nodes[i, LEVEL] = i, level
 
 
 @kernel
@@ -135,22 +137,21 @@ def _place(graph: Graph, classes: Classes, state: State, i: int, batch: int, tou
     """Put a pair into the batch; if growing, raise the priority of its free neighbours. Returns the new `touched`."""
     label = classes.labels[i]
     _unqueue(state, i)
-    state.batch[i], state.stamp[label] = batch, batch
+    state.nodes[i, HOME], state.stamp[label] = batch, batch
     _unfile_label(state, label)
     state.left[label] -= 1
     _file_label(state, label)
     if grow:
         for e in range(graph.offsets[i], graph.offsets[i + 1]):
             j = graph.edges[e]
-            if state.batch[j] != FREE or state.stamp[classes.labels[j]] == batch:
+            if state.nodes[j, HOME] != FREE:
                 continue
-            if state.gain[j] == 0:
+            if state.nodes[j, GAIN] == 0:
                 state.touched[touched] = j
                 touched += 1
-            state.gain[j] += 1
-            share = state.gain[j] * LEVELS // (graph.offsets[j + 1] - graph.offsets[j])
-            level = min(LEVELS - 1, share)
-            if level != state.level[j]:
+            state.nodes[j, GAIN] += 1
+            level = min(LEVELS - 1, state.nodes[j, GAIN] * LEVELS // state.nodes[j, DEGREE])
+            if level != state.nodes[j, LEVEL]:
                 _queue(state, j, level)
     return touched
 
@@ -160,7 +161,7 @@ def _forget(state: State, touched: int) -> None:
     """Empty the queue: a new chunk begins."""
     for t in range(touched):
         _unqueue(state, state.touched[t])
-        state.gain[state.touched[t]] = 0
+        state.nodes[state.touched[t], GAIN] = 0
 
 
 @kernel
@@ -182,8 +183,8 @@ def _from_class(classes: Classes, state: State, label: int) -> int:
     best, most = -1, -1
     for m in range(classes.offsets[label], classes.offsets[label + 1]):
         i = classes.members[m]
-        if state.batch[i] == FREE and state.gain[i] > most:
-            best, most = i, state.gain[i]
+        if state.nodes[i, HOME] == FREE and state.nodes[i, GAIN] > most:
+            best, most = i, state.nodes[i, GAIN]
     return best
 
 
@@ -193,7 +194,7 @@ def _next_free(classes: Classes, state: State, order: Any, start: int, batch: in
     position = start
     while position < len(order):
         i = order[position]
-        if state.batch[i] == FREE and state.stamp[classes.labels[i]] != batch:
+        if state.nodes[i, HOME] == FREE and state.stamp[classes.labels[i]] != batch:
             return position
         position += 1
     return -1
@@ -228,7 +229,7 @@ def fill(
             while label >= 0:
                 due += 1
                 label = state.label_after[label]
-        while front < len(order) and state.batch[order[front]] != FREE:
+        while front < len(order) and state.nodes[order[front], HOME] != FREE:
             front += 1
         while filled < size:
             i = -1
@@ -297,7 +298,7 @@ def _bring_neighbours(
         i = neighbours[anchor, taken]
         if filled >= from_graph or filled + due >= size:
             break
-        if i < 0 or state.batch[i] != FREE or state.stamp[classes.labels[i]] == batch:
+        if i < 0 or state.nodes[i, HOME] != FREE or state.stamp[classes.labels[i]] == batch:
             continue
         if state.left[classes.labels[i]] == deadline:
             due -= 1
@@ -308,10 +309,10 @@ def _bring_neighbours(
 
 
 @kernel
-def _edges_into(graph: Graph, state: State, i: int, batch: int) -> int:
+def _edges_into(graph: Graph, home: Any, i: int, batch: int) -> int:
     count = 0
     for e in range(graph.offsets[i], graph.offsets[i + 1]):
-        count += state.batch[graph.edges[e]] == batch
+        count += home[graph.edges[e]] == batch
     return count
 
 
@@ -326,20 +327,44 @@ def _holds(classes: Classes, batches: Any, size: int, batch: int, label: int, ig
 
 
 @kernel
-def _find_weakest(graph: Graph, state: State, sizes: Any, batches: Any, drawn: Any, inside: Any, weakest: Any) -> None:
-    """The slots of the few pairs of each batch that have the fewest edges in it."""
-    for batch in range(len(sizes)):
+def propose(
+    graph: Graph,
+    home: Any,  # int32 [n]: the batch of each pair
+    sizes: Any,
+    batches: Any,
+    drawn: Any,  # bool [n]: pairs that stay where they are
+    first: int,
+    last: int,
+    weakest: Any,  # int32 [num_batches, CANDIDATES] out: slots of the pairs with the fewest edges inside
+    targets: Any,  # int32 [n] out: the batch that holds more of a pair's neighbours than its own, or -1
+    inside: Any,  # int32 [largest]: working memory
+    edges_of_batch: Any,  # int32 [num_batches]: working memory, zero
+) -> None:
+    """Which pairs of batches first..last-1 would rather be elsewhere, and whom to exchange for. Changes nothing."""
+    for batch in range(first, last):
         for c in range(CANDIDATES):
             weakest[batch, c] = -1
         for slot in range(sizes[batch]):
             i = batches[batch, slot]
-            inside[i] = _edges_into(graph, state, i, batch)
+            target = batch
+            for e in range(graph.offsets[i], graph.offsets[i + 1]):
+                other = home[graph.edges[e]]
+                if other >= 0:
+                    edges_of_batch[other] += 1
+                    if edges_of_batch[other] > edges_of_batch[target]:
+                        target = other
+            inside[slot] = edges_of_batch[batch]
+            targets[i] = target if edges_of_batch[target] > inside[slot] and not drawn[i] else -1
+            for e in range(graph.offsets[i], graph.offsets[i + 1]):
+                other = home[graph.edges[e]]
+                if other >= 0:
+                    edges_of_batch[other] = 0
             if drawn[i]:
                 continue
             at = slot
             for c in range(CANDIDATES):  # insertion into the short list of the weakest
                 other = weakest[batch, c]
-                if other < 0 or inside[batches[batch, at]] < inside[batches[batch, other]]:
+                if other < 0 or inside[at] < inside[other]:
                     weakest[batch, c], at = at, other
                     if other < 0:
                         break
@@ -349,7 +374,7 @@ def _find_weakest(graph: Graph, state: State, sizes: Any, batches: Any, drawn: A
 def _best_partner(
     graph: Graph,
     classes: Classes,
-    state: State,
+    home: Any,
     sizes: Any,
     batches: Any,
     weakest: Any,
@@ -369,7 +394,7 @@ def _best_partner(
         between = 0
         for e in range(graph.offsets[j], graph.offsets[j + 1]):
             between += graph.edges[e] == i
-        gain_of_j = _edges_into(graph, state, j, batch) - _edges_into(graph, state, j, target)
+        gain_of_j = _edges_into(graph, home, j, batch) - _edges_into(graph, home, j, target)
         gain = gain_of_i + gain_of_j - 2 * between
         if gain > best_gain and (
             unique_labels
@@ -386,43 +411,31 @@ def _best_partner(
 def swap(
     graph: Graph,
     classes: Classes,
-    state: State,
+    home: Any,
     sizes: Any,
-    batches: Any,  # int32 [num_batches, largest], in and out
-    drawn: Any,  # bool [n]: pairs that stay where they are
-    inside: Any,  # int32 [n]: working memory
-    weakest: Any,  # int32 [num_batches, CANDIDATES]: working memory, slots
-    edges_of_batch: Any,  # int32 [num_batches]: working memory, zero
+    batches: Any,  # in and out
+    weakest: Any,
+    targets: Any,
     unique_labels: bool,
 ) -> int:
-    """One pass over all pairs: exchange two wherever that leaves more edges inside batches. Returns how many."""
-    _find_weakest(graph, state, sizes, batches, drawn, inside, weakest)
+    """Exchange two pairs wherever a proposal still leaves more edges inside batches. Returns how many."""
     swapped = 0
     for batch in range(len(sizes)):
         for slot in range(sizes[batch]):
             i = batches[batch, slot]
-            if drawn[i]:
+            target = targets[i]
+            targets[i] = -1
+            if target < 0 or target == batch:
                 continue
-            target = batch
-            for e in range(graph.offsets[i], graph.offsets[i + 1]):
-                other = state.batch[graph.edges[e]]
-                if other >= 0:
-                    edges_of_batch[other] += 1
-                    if other != batch and edges_of_batch[other] > edges_of_batch[target]:
-                        target = other
-            here, there = edges_of_batch[batch], edges_of_batch[target]
-            for e in range(graph.offsets[i], graph.offsets[i + 1]):
-                other = state.batch[graph.edges[e]]
-                if other >= 0:
-                    edges_of_batch[other] = 0
-            if target == batch or there <= here:
+            gain = _edges_into(graph, home, i, target) - _edges_into(graph, home, i, batch)
+            if gain <= 0:
                 continue
-            best_slot = _best_partner(
-                graph, classes, state, sizes, batches, weakest, batch, target, i, there - here, unique_labels
+            partner = _best_partner(
+                graph, classes, home, sizes, batches, weakest, batch, target, i, gain, unique_labels
             )
-            if best_slot >= 0:
-                j = batches[target, best_slot]
-                batches[batch, slot], batches[target, best_slot] = j, i
-                state.batch[i], state.batch[j] = target, batch
+            if partner >= 0:
+                j = batches[target, partner]
+                batches[batch, slot], batches[target, partner] = j, i
+                home[i], home[j] = target, batch
                 swapped += 1
     return swapped

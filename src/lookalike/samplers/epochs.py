@@ -118,7 +118,7 @@ class EpochBatchSampler(BatchSampler):
             raise ValueError(
                 f"ids must be between 0 and {self.num_samples - 1}, got {int(numbers.min())} to {int(numbers.max())}."
             )
-        if not self.self_pairs and len(torch.unique(numbers)) != len(numbers):
+        if not self.self_pairs and len(np.unique(numbers.numpy())) != len(numbers):
             raise ValueError("a batch holds an id twice; observe each sample once, with the embedding to keep.")
         self._num_observed += len(numbers)
         for name, x in towers.items():

@@ -40,15 +40,18 @@ class CodeStream:
     def write(self, ids: Tensor, x: Tensor) -> None:
         """Hash embeddings `[m, dim]` and keep the codes of those that are finite."""
         if self.hasher is None:
-            self.hasher = SignHasher(x.shape[1], self.table.bits, seed=self.seed, center=self.center).to(x.device)
+            self.hasher = SignHasher(x.shape[1], self.table.bits, seed=self.seed, center=self.center)
+        if self.hasher.mean.device != x.device:
+            self.hasher.to(x.device)
         if self._total is None:
-            self._total = torch.zeros(x.shape[1] + 1, dtype=torch.float64)
-        self._total = self._total.to(x.device)
-        finite = torch.isfinite(x).all(1)
+            self._total = torch.zeros(x.shape[1] + 1, dtype=torch.float64, device=x.device)
+        if self._total.device != x.device:
+            self._total = self._total.to(x.device)
+        finite = torch.isfinite(x.sum(1, dtype=torch.float32))  # any NaN or infinity of a row spreads to its sum
         self._total[:-1] += x.where(finite[:, None], 0).sum(0, dtype=torch.float64)
         self._total[-1] += finite.sum()
         if not self._has_epoch_mean:
-            self.hasher.to(x.device).mean.copy_(self._total[:-1] / self._total[-1].clamp(min=1))
+            self.hasher.mean.copy_(self._total[:-1] / self._total[-1].clamp(min=1), non_blocking=True)
         codes, _ = self.hasher.encode_flagged(x)
         self._receive(ids, codes, finite)
 
@@ -68,11 +71,8 @@ class CodeStream:
         if not bool(finite.all()):
             self._refuse(ids[~finite])
             ids, codes = ids[finite], codes[finite]
-        last = torch.unique(ids, return_inverse=True)[1]  # of two views of one sample, the later one
-        position = torch.full((len(ids),), -1).scatter_reduce_(0, last, torch.arange(len(ids)), "amax")
-        position = position[position >= 0]
-        self.table.write(ids[position], codes[position])
-        mark(self._fresh, ids[position])
+        self.table.put(ids, codes)
+        mark(self._fresh, ids)
 
     def _refuse(self, ids: Tensor) -> None:
         if self._num_refused == 0:
@@ -97,7 +97,7 @@ class CodeStream:
         if ranks.is_distributed():
             ids = marked(self._fresh).nonzero().flatten()
             for other_ids, codes in ranks.gather_rows(ids, self.table.codes[ids]):
-                self.table.write(other_ids, codes)
+                self.table.put(other_ids, codes)
             # A rank that saw nothing does not know the dimension yet.
             dim = int(ranks.largest(0 if self._total is None else len(self._total) - 1))
             if dim:

@@ -1,0 +1,189 @@
+"""Composing an epoch: ours against the loop of Sample4Geo in plain Python, on the same neighbour graph.
+
+    python -m benchmarks.batches
+
+Each contender runs in a process of its own, which reports its time and its peak memory beyond what it held before it
+read the graph. Quality is measured on exact neighbours of a sample of anchors.
+"""
+
+import copy
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import torch
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks import record
+from lookalike import SignHasher, compose_batches, hard_negatives
+from lookalike.data.synthetic import clustered_embeddings
+from lookalike.search.cosine import cosine_topk
+
+N, K, BATCH, DIM, BITS = 532_736, 128, 128, 128, 256
+SELECT, PATIENCE = 64, 1024
+
+Array = np.ndarray[Any, Any]
+
+
+def main(
+    n: Annotated[int, typer.Option(help="Pairs; results are written for the full size only.")] = N,
+    child: Annotated[str, typer.Option(hidden=True)] = "",
+    folder: Annotated[str, typer.Option(hidden=True)] = "",
+) -> None:
+    """Measure, print a table and write benchmarks/results/batches.json."""
+    if child:
+        _run_child(child, Path(folder))
+        return
+    torch.set_num_threads(2)
+    x, _ = clustered_embeddings(n, DIM, seed=0)
+    hasher = SignHasher(DIM, BITS)
+    hasher.update_mean(x)
+    near = hard_negatives(hasher.encode(x), None, K, progress=True).indices
+    anchors = torch.arange(0, n, max(1, n // 2000))
+    labels = torch.arange(n)
+    true = cosine_topk(x[anchors], x, K, query_labels=labels[anchors], database_labels=labels).indices
+    rows = []
+    with tempfile.TemporaryDirectory() as name:
+        np.save(Path(name) / "graph.npy", near.numpy().astype(np.int32))
+        for contender in CONTENDERS:
+            command = [sys.executable, "-m", "benchmarks.batches", "--child", contender, "--folder", name]
+            printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+            seconds, megabytes = map(float, printed)
+            batches = np.load(Path(name) / "batches.npy", allow_pickle=True)
+            rows.append(
+                {
+                    "contender": contender,
+                    "seconds": round(seconds, 3),
+                    "peak_megabytes": round(megabytes),
+                    **_quality(list(batches), x, anchors, true),
+                }
+            )
+    result = {"settings": {"n": n, "k": K, "batch_size": BATCH, "threads": 2, "bits": BITS}, "batches": rows}
+    _show(result)
+    if n == N:
+        print("written:", record.write("batches", result).relative_to(record.RESULTS.parents[1]))
+
+
+def _quality(batches: list[Array], x: torch.Tensor, anchors: torch.Tensor, true: torch.Tensor) -> dict[str, float]:
+    home = torch.full((len(x),), -1)
+    for number, batch in enumerate(batches):
+        home[torch.from_numpy(np.asarray(batch, np.int64))] = number
+    placed = home[anchors] >= 0
+    together = home[true[placed]] == home[anchors[placed], None]
+    generator = torch.Generator().manual_seed(0)
+    losses = []
+    for batch in batches[:: max(1, len(batches) // 300)]:
+        reference = x[torch.from_numpy(np.asarray(batch, np.int64))]
+        query = torch.nn.functional.normalize(
+            reference + 0.05 * torch.randn(reference.shape, generator=generator), dim=1
+        )
+        losses.append(torch.nn.functional.cross_entropy(query @ reference.T / 0.05, torch.arange(len(batch))))
+    return {
+        "hits": round(float(together.sum(1).float().mean()), 2),
+        "hardest_in_batch": round(float(together[:, 0].float().mean()), 4),
+        "info_nce": round(float(torch.stack(losses).mean()), 4),
+        "dropped": int((home < 0).sum()),
+    }
+
+
+def _run_child(contender: str, folder: Path) -> None:
+    before = _peak_kilobytes()
+    graph = np.load(folder / "graph.npy")
+    repeats, prepare, compose = CONTENDERS[contender]
+    prepared, best = prepare(graph), float("inf")
+    for _ in range(repeats):
+        start = time.perf_counter()
+        batches = compose(prepared)
+        best = min(best, time.perf_counter() - start)
+    peak = _peak_kilobytes()
+    saved = np.empty(len(batches), object)
+    saved[:] = [np.asarray(batch, np.int32) for batch in batches]
+    np.save(folder / "batches.npy", saved, allow_pickle=True)
+    print(best, (peak - before) * 1024 / 1e6)
+
+
+def _peak_kilobytes() -> int:
+    """The most memory this process ever held; `getrusage` would report its parent's before the start."""
+    status = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in status if line.startswith("VmHWM"))
+
+
+def _ours(**options: Any) -> Callable[[torch.Tensor], list[Array]]:
+    def compose(graph: torch.Tensor) -> list[Array]:
+        compose_batches(graph[:512] % 512, 16, **options)  # compiled or loaded from disk before the clock matters
+        return [batch.numpy() for batch in compose_batches(graph, BATCH, **options)]
+
+    return compose
+
+
+def _as_lists(graph: Array) -> dict[int, list[int]]:
+    return dict(enumerate(graph.tolist()))
+
+
+def _published(neighbours: dict[int, list[int]]) -> list[list[int]]:
+    """The loop with its published operations: copies of the pools, a list popped from the front."""
+    return _sample4geo(copy.deepcopy(neighbours), list(range(len(neighbours))), lambda pool: pool.pop(0))
+
+
+def _lean(neighbours: dict[int, list[int]]) -> list[list[int]]:
+    """The same loop without copies, on a double-ended queue."""
+    return _sample4geo(neighbours, deque(range(len(neighbours))), lambda pool: pool.popleft())
+
+
+def _sample4geo(neighbours: dict[int, list[int]], pool: Any, pop: Callable[[Any], int]) -> list[list[int]]:
+    rng = random.Random(0)
+    rng.shuffle(pool)
+    used: set[int] = set()
+    batches: list[list[int]] = []
+    batch: list[int] = []
+    failures = 0
+    while pool and failures < PATIENCE:
+        anchor = pop(pool)
+        if anchor in used:
+            failures += 1
+            continue
+        failures = 0
+        listed = neighbours[anchor]
+        chosen = listed[: SELECT // 2] + rng.sample(listed[SELECT // 2 :], SELECT // 2)
+        for i in [anchor, *chosen]:
+            if i >= 0 and i not in used:
+                used.add(i)
+                batch.append(i)
+                if len(batch) == BATCH:
+                    batches.append(batch)
+                    batch = []
+                    break
+    return batches
+
+
+CONTENDERS: dict[str, tuple[int, Callable[[Array], Any], Callable[[Any], Any]]] = {
+    "random": (2, torch.from_numpy, _ours(hardness=0.0)),
+    "Sample4Geo, published operations": (1, _as_lists, _published),
+    "Sample4Geo, lean Python": (1, _as_lists, _lean),
+    "Sample4Geo, ours": (2, torch.from_numpy, _ours(method="sample4geo")),
+    "growth, 1 cluster": (2, torch.from_numpy, _ours()),
+    "growth, 2 clusters": (2, torch.from_numpy, _ours(clusters=2)),
+    "growth, 4 clusters": (2, torch.from_numpy, _ours(clusters=4)),
+    "growth, 8 clusters": (2, torch.from_numpy, _ours(clusters=8)),
+    "growth, 16 clusters": (2, torch.from_numpy, _ours(clusters=16)),
+}
+
+
+def _show(result: dict[str, Any]) -> None:
+    table = Table(*result["batches"][0])
+    for row in result["batches"]:
+        table.add_row(*map(str, row.values()))
+    Console(width=140).print(table)
+
+
+if __name__ == "__main__":
+    typer.run(main)
