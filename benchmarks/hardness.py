@@ -27,9 +27,7 @@ CONTENDERS: dict[str, dict[str, Any] | None] = {
     "random": None,
     "sample4geo": {"method": "sample4geo"},
     "growth, 1 cluster": {},
-    "growth, 2 clusters": {"clusters": 2},
     "growth, 4 clusters": {"clusters": 4},
-    "growth, 8 clusters": {"clusters": 8},
 }
 
 
