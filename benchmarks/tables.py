@@ -25,7 +25,7 @@ def rendered(text: str) -> str:
     def table(found: re.Match[str]) -> str:
         return f"<!-- table: {found[1]} -->\n{TABLES[found[1]]()}\n<!-- end -->"
 
-    return re.sub(r"<!-- table: (\w+) -->\n(?:.*?\n)?<!-- end -->", table, text, flags=re.DOTALL)
+    return re.sub(r"<!-- table: (\w+) -->\n(?:(?!<!-- end -->).*\n)*<!-- end -->", table, text)
 
 
 def _markdown(header: list[str], rows: list[list[Any]]) -> str:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch.utils.data import DataLoader, Dataset
 
 ROOT = Path(__file__).parents[1]
 
@@ -17,13 +18,36 @@ def test_tables_come_from_committed_results(page):
     assert text == tables.rendered(text), "run `python -m benchmarks.tables`"
 
 
-def test_readme_example_runs():
-    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), flags=re.DOTALL)
-    embeddings = torch.nn.functional.normalize(torch.randn(600, 512), dim=1)
-    names = {"embeddings": embeddings, "labels": torch.arange(600) // 3}
-    exec("import lookalike\n" + code, names)
-    assert names["codes"].shape == (600, 64)
-    assert names["negatives"].indices.shape == (600, 128)
+class Images(Dataset):
+    def __len__(self):
+        return 256
+
+    def __getitem__(self, i):
+        return torch.randn(512), i
+
+
+def test_readme_examples_run():
+    training, mining = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), flags=re.DOTALL)
+    names = {
+        "DataLoader": DataLoader,
+        "dataset": Images(),
+        "labels": torch.arange(256) // 2,
+        "model": torch.nn.Linear(512, 32),
+        "criterion": lambda z: torch.nn.functional.cross_entropy(z[::2] @ z[1::2].T, torch.arange(len(z) // 2)),
+    }
+    exec("import lookalike\n" + training, names)
+    assert names["sampler"].epoch == 1
+    names["embeddings"] = torch.nn.functional.normalize(torch.randn(256, 512), dim=1)
+    exec(mining, names)
+    assert names["codes"].shape == (256, 64)
+    assert names["negatives"].indices.shape == (256, 128)
+
+
+def test_empty_tables_do_not_swallow_what_follows(monkeypatch):
+    monkeypatch.setattr(tables, "TABLES", {"a": lambda: "A", "b": lambda: "B"})
+    text = "<!-- table: a -->\n<!-- end -->\nkept\n<!-- table: b -->\nold\n<!-- end -->\n"
+    expected = "<!-- table: a -->\nA\n<!-- end -->\nkept\n<!-- table: b -->\nB\n<!-- end -->\n"
+    assert tables.rendered(text) == tables.rendered(expected) == expected
 
 
 def test_links_lead_somewhere():
