@@ -6,7 +6,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-_INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
+_INTEGERS = (
+    torch.uint8, torch.int8, torch.uint16, torch.int16, torch.uint32, torch.int32, torch.uint64, torch.int64,
+)  # fmt: skip
 
 
 def checked_positive(name: str, value: Any) -> int:

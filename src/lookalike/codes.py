@@ -131,6 +131,7 @@ class CodeTable:
             save_file({"codes": self.codes, "marks": self.marks}, temporary, metadata)
             with temporary.open("rb") as file:
                 os.fsync(file.fileno())
+            temporary.chmod(0o666 & ~_umask())  # as any new file; mkstemp makes private ones
             temporary.replace(path)
         except BaseException:
             temporary.unlink(missing_ok=True)
@@ -165,6 +166,12 @@ class CodeTable:
         table = cls.__new__(cls)
         table.codes, table.marks = codes, marks
         return table
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
 
 
 def mark(marks: Tensor, ids: Tensor) -> None:

@@ -16,6 +16,7 @@ from lookalike.search.request import take_lists
 
 SMALL_CLASS = 32  # classes up to this size are compared all at once, larger ones searched one by one
 GATHER_BYTES = 1 << 26
+WINDOW_ELEMENTS = 1 << 27  # neighbours in memory at a time while filters ask for more
 
 
 def hard_negatives(
@@ -88,26 +89,28 @@ def hard_negatives(
     window = min(farthest, range_min + 2 * k)
     rows = torch.arange(len(codes), device=codes.device)
     while len(rows) and window > 0:
-        everyone = len(rows) == len(codes)
-        found = hamming_topk(
-            codes if everyone else codes[rows],
-            targets,
-            window,
-            query_labels=labels[rows],
-            database_labels=target_labels,
-            exclude=exclude if everyone or exclude is None else _take_exclude(exclude, rows),
-            backend=backend,
-            progress=progress,
-        )
-        passed = filters.passed(found, codes.shape[1] * 8, ceiling[rows])
-        first = passed.int().argsort(dim=1, descending=True, stable=True)[:, :k]  # those that passed, in order
-        kept = passed.gather(1, first)
-        distances[rows, : first.shape[1]] = found.distances.gather(1, first).masked_fill(~kept, -1)
-        indices[rows, : first.shape[1]] = found.indices.gather(1, first).masked_fill(~kept, -1)
-        unfinished = (passed.sum(1) < k) & ~filters.exhausted(found, codes.shape[1] * 8)
+        unfinished = []
+        for part in torch.split(rows, max(1, WINDOW_ELEMENTS // window)):
+            everyone = len(part) == len(codes)
+            found = hamming_topk(
+                codes if everyone else codes[part],
+                targets,
+                window,
+                query_labels=labels[part],
+                database_labels=target_labels,
+                exclude=exclude if everyone or exclude is None else _take_exclude(exclude, part),
+                backend=backend,
+                progress=progress,
+            )
+            passed = filters.passed(found, codes.shape[1] * 8, ceiling[part])
+            first = passed.int().argsort(dim=1, descending=True, stable=True)[:, :k]  # those that passed, in order
+            kept = passed.gather(1, first)
+            distances[part, : first.shape[1]] = found.distances.gather(1, first).masked_fill(~kept, -1)
+            indices[part, : first.shape[1]] = found.indices.gather(1, first).masked_fill(~kept, -1)
+            unfinished.append(part[(passed.sum(1) < k) & ~filters.exhausted(found, codes.shape[1] * 8)])
         if window == farthest:
             break
-        rows, window = rows[unfinished], min(farthest, 4 * window)
+        rows, window = torch.cat(unfinished), min(farthest, 4 * window)
     return Neighbours(distances, indices)
 
 

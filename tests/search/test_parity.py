@@ -45,7 +45,8 @@ def searches(draw):
     classes = draw(st.sampled_from([None, 1, 2, 20]))
     if classes is not None:
         options["database_labels"] = rng.integers(-3, classes - 3, n)
-        options["query_labels"] = options["database_labels"] if self_join else rng.integers(-3, classes - 3, q)
+        same = self_join and draw(st.booleans())
+        options["query_labels"] = options["database_labels"] if same else rng.integers(-3, classes - 3, q)
     longest = draw(st.sampled_from([None, 0, 1, 5, n]))
     if longest is not None:
         options["exclude"] = csr([rng.integers(0, n, rng.integers(0, longest + 1)) for _ in range(q)])

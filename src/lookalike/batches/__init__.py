@@ -105,12 +105,12 @@ def compose_batches(
     _check(lists, hardness, clusters, method)
     batch_size = checked_positive("batch_size", batch_size)
     n = len(lists)
-    groups = torch.arange(n) if labels is None else checked_labels("labels", labels, n)
+    groups = torch.arange(n) if labels is None else checked_labels("labels", labels, n).cpu()
     _, compact = np.unique(groups.numpy(), return_inverse=True)
     counts = np.bincount(compact)
     plan = plan_batches(counts, batch_size, drop_last=drop_last, smallest=smallest)
     width = GRAPH_NEIGHBOURS if method == "growth" else neighbour_range
-    near = lists[:, :width].to(torch.int32).cpu().contiguous().numpy()
+    near = lists[:, :width].cpu().to(torch.int32, copy=True).contiguous().numpy()  # sample4geo draws from it in place
     chunk = max(1, round(hardness * batch_size / clusters))
     rng = np.random.default_rng(seed)
     return _composed(near, compact.astype(np.int32), counts, plan, chunk, hardness, method, neighbour_select, rng)

@@ -21,7 +21,8 @@ def plan_batches(counts: Array, batch_size: int, *, drop_last: bool = False, sma
 
     A label can be in every batch once, so it can give no more pairs than there are batches; leaving the others out may
     in turn make fewer batches enough. If the labels with a pair for every batch do not fit into the short one, or if it
-    would have fewer than `smallest` pairs, all batches share the shortage instead and sizes differ by at most one.
+    would have fewer than `smallest` pairs, all batches share the shortage and sizes differ by at most one; where
+    even that leaves fewer than `smallest`, what is too many for full batches is dropped.
 
     The short batch is filled first, while all labels that need it still have pairs for it. After that, and in balanced
     batches from the largest on, R batches are left to fill, no label has more than R pairs, and a batch is no larger
@@ -53,4 +54,6 @@ def plan_batches(counts: Array, batch_size: int, *, drop_last: bool = False, sma
         return Plan(sizes, True, quotas, 0)
     sizes[:] = total // num_batches
     sizes[: total % num_batches] += 1
+    if sizes[-1] < smallest:
+        return plan_batches(counts, batch_size, drop_last=True)
     return Plan(sizes, False, quotas, 0)

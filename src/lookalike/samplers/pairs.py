@@ -30,8 +30,8 @@ def pair_samples(codes: Array | None, members: Array, offsets: Array, *, self_pa
     starts = np.concatenate([[0], np.cumsum(pairs)])
     anchors, positives = np.empty(starts[-1], np.int32), np.empty(starts[-1], np.int32)
     words = np.empty((0, 0), np.uint64) if codes is None else _words(codes)
-    distances = np.zeros((LARGEST_GROUP, LARGEST_GROUP), np.int32)
-    _pair(words, members, offsets, pairs, starts, anchors, positives, distances, np.empty(LARGEST_GROUP, np.bool_))
+    distances, taken = np.zeros((LARGEST_GROUP + 1,) * 2, np.int32), np.empty(LARGEST_GROUP + 1, np.bool_)
+    _pair(words, members, offsets, pairs, starts, anchors, positives, distances, taken)
     return anchors, positives
 
 
@@ -73,16 +73,19 @@ def _pair(
     starts: Any,
     anchors: Any,
     positives: Any,
-    distances: Any,  # int32 [LARGEST_GROUP, LARGEST_GROUP], zero where there are no codes
-    taken: Any,  # bool [LARGEST_GROUP]
+    distances: Any,  # int32 [LARGEST_GROUP + 1, LARGEST_GROUP + 1], zero where there are no codes
+    taken: Any,  # bool [LARGEST_GROUP + 1]
 ) -> None:
     for label in range(len(pairs)):
         if pairs[label] == 0:
             continue
         slot = starts[label]
         end = offsets[label + 1]
-        for first in range(offsets[label], end, LARGEST_GROUP):
+        first = offsets[label]
+        while first < end:
             size = min(LARGEST_GROUP, end - first)
+            if end - first == LARGEST_GROUP + 1:  # nobody is left alone in the last group
+                size += 1
             for i in range(size):
                 taken[i] = False
                 for j in range(i if words.size > 0 else 0):
@@ -96,3 +99,4 @@ def _pair(
                     taken[i] = taken[best] = True
                     anchors[slot], positives[slot] = members[first + i], members[first + best]
                     slot += 1
+            first += size

@@ -166,7 +166,7 @@ def scan(
                 row, column = group_row + (position >> _TILE_BITS), first_column + (position & (TILE - 1))
                 if column <= row or row >= last_row:
                     continue
-                if has_labels and rows.labels[row] == columns.labels[column]:
+                if has_labels and rows.labels[column] == columns.labels[row]:  # the column asks, the row is found
                     continue
                 if has_exclude and _is_excluded(rows, column, row):
                     continue
