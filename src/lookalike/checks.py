@@ -58,6 +58,14 @@ def checked_integers(name: str, values: Any) -> Tensor:
     return tensor.to(torch.int64).contiguous()
 
 
+def check_embeddings(name: str, x: Tensor, expected: int) -> None:
+    """Floats [expected, dim], or an error."""
+    if not x.is_floating_point() or x.ndim != 2:
+        raise TypeError(f"{name} must be floats of the shape [{expected}, dim], got {x.dtype} {list(x.shape)}.")
+    if len(x) != expected:
+        raise ValueError(f"{name} must have one row per id, {expected}, got {len(x)}.")
+
+
 def checked_labels(name: str, labels: Any, n: int) -> Tensor:
     """One integer per code: int64 [n]."""
     checked = checked_integers(name, labels)

@@ -48,3 +48,9 @@ def test_a_huge_class_is_capped_to_one_pair_per_batch():
     plan = plan_batches([1000] + [1] * 20, 4)
     assert plan.quotas[0] == len(plan.sizes)
     assert plan.quotas[1:].tolist() == [1] * 20
+
+
+def test_every_rank_gets_something_or_the_remainder_is_dropped():
+    assert plan_batches(np.ones(9, int), 4, smallest=4).sizes.tolist() == [4, 4]
+    assert plan_batches(np.ones(9, int), 4, smallest=2).sizes.tolist() == [3, 3, 3]
+    assert plan_batches(np.ones(5, int), 4, smallest=4).num_dropped == 1

@@ -180,3 +180,37 @@ def resume(_rank, stop):
 
 def test_killed_ranks_go_on():
     assert on_ranks(2, resume, 3) == [True, True]
+
+
+def fail_on_the_first(rank):
+    sampler = LSHBatchSampler(torch.arange(40) // 2, 4, bits=64)
+    if rank == 0:
+        sampler._search = lambda _: 1 / 0
+    with pytest.raises((ZeroDivisionError, RuntimeError)) as caught:
+        iter(sampler)
+    return str(caught.value)
+
+
+def test_an_error_on_one_rank_reaches_all():
+    first, second = on_ranks(2, fail_on_the_first)
+    assert first == "division by zero"
+    assert second == "composing batches failed on rank 0: ZeroDivisionError: division by zero"
+
+
+def load_the_state_of_the_first(rank):
+    sampler = LSHBatchSampler(torch.arange(80) // 2, 4, bits=64)
+    batches = iter(sampler)
+    for _ in range(3):
+        next(batches)
+    states = [sampler.state_dict() if rank == 0 else None]
+    dist.broadcast_object_list(states, src=0)
+    restored = LSHBatchSampler(torch.arange(80) // 2, 4, bits=64)
+    restored.load_state_dict(states[0])
+    rest = list(batches)
+    assert list(restored) == rest
+    return rest
+
+
+def test_the_state_of_one_rank_will_do():
+    first, second = on_ranks(2, load_the_state_of_the_first)
+    assert not {i for batch in first for i in batch} & {i for batch in second for i in batch}

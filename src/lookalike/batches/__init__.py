@@ -102,7 +102,8 @@ def compose_batches(
         [[0, 1], [2, 3]]
     """
     lists = neighbours.indices if isinstance(neighbours, Neighbours) else torch.as_tensor(neighbours)
-    _check(lists, hardness, clusters, method)
+    _check_lists(lists)
+    check_options(hardness, clusters, method)
     batch_size = checked_positive("batch_size", batch_size)
     n = len(lists)
     groups = torch.arange(n) if labels is None else checked_labels("labels", labels, n).cpu()
@@ -214,15 +215,19 @@ def _graph(near: Array) -> compose.Graph:
     return compose.Graph(offsets, edges)
 
 
-def _check(lists: Tensor, hardness: float, clusters: int, method: str) -> None:
+def check_options(hardness: float, clusters: int, method: str) -> None:
+    """What a caller can get wrong about the way to compose."""
+    if not 0 <= hardness <= 1:
+        raise ValueError(f"hardness is a share of the batch and must be in [0, 1], got {hardness}.")
+    checked_positive("clusters", clusters)
+    if method not in METHODS:
+        raise ValueError(f"method must be one of {', '.join(map(repr, METHODS))}, got {method!r}.")
+
+
+def _check_lists(lists: Tensor) -> None:
     if lists.ndim != 2 or lists.is_floating_point():
         raise TypeError(f"neighbours must be integers of the shape [n, k], got {lists.dtype} {list(lists.shape)}.")
     if len(lists) == 0:
         raise ValueError("there are no pairs to compose batches of.")
     if lists.numel() and not -1 <= int(lists.min()) <= int(lists.max()) < len(lists):
         raise ValueError(f"neighbours must be between -1 and {len(lists) - 1}, the pairs there are lists for.")
-    if not 0 <= hardness <= 1:
-        raise ValueError(f"hardness is a share of the batch and must be in [0, 1], got {hardness}.")
-    checked_positive("clusters", clusters)
-    if method not in METHODS:
-        raise ValueError(f"method must be one of {', '.join(map(repr, METHODS))}, got {method!r}.")

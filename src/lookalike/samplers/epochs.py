@@ -5,17 +5,20 @@ from __future__ import annotations
 import logging
 import zlib
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import BatchSampler
 
-from lookalike.batches import GRAPH_NEIGHBOURS, Batches, compose_batches, plan_batches
-from lookalike.checks import as_tensor, checked_integers, checked_positive
+from lookalike.batches import GRAPH_NEIGHBOURS, Batches, check_options, compose_batches, plan_batches
+from lookalike.checks import as_tensor, check_embeddings, checked_integers, checked_positive
 from lookalike.samplers import ranks
 from lookalike.samplers.pairs import count_pairs, pair_samples
+
+if TYPE_CHECKING:
+    from lookalike.batches.plan import Plan
 
 logger = logging.getLogger("lookalike")
 
@@ -59,16 +62,20 @@ class EpochBatchSampler(BatchSampler):
             raise ValueError("labels are missing: give one per sample, or, for a data set of pairs, pairs=how many.")
         if not self.paired and self.batch_size % 2:
             raise ValueError(f"batch_size counts samples, two per pair, and must be even, got {batch_size}.")
+        check_options(hardness, clusters, method)
         self._labels = None if labels is None else _compact(labels, pairs)
+        self._checksum = 0 if self._labels is None else zlib.crc32(self._labels.tobytes())
         self.num_samples = checked_positive("pairs", pairs) if pairs is not None else len(_known(self._labels))
         self.sampler = range(self.num_samples)  # torch's batch samplers have this attribute, and loaders look at it
         self.epoch = 0
-        self._finished = False
-        self._order: Tensor | None = None  # int32: the ids of this rank's batches, one batch after another
+        self._finished = False  # the last batch was yielded
+        self._composed: list[Tensor] | None = None  # the ids of all ranks' batches, int32, and the batches' offsets
+        self._order: Tensor | None = None  # of these, this rank's share
         self._offsets: Tensor | None = None
-        self._start = 0  # the batch with which the next iteration begins
-        self._yielded = 0
-        self._num_observed = 0
+        self._start = 0  # the batch with which iterations of this epoch begin: not the first in a restored one
+        self._yielded = 0  # batches
+        self._observed = 0  # batches, the last one that was observed included
+        self._plan()
         self._report_singletons()
 
     def __len__(self) -> int:
@@ -80,15 +87,15 @@ class EpochBatchSampler(BatchSampler):
             self._begin(self.epoch + 1)
         if self._order is None:
             self._compose()
-        start, self._start = self._start, 0
-        return _Epoch(self, start)
+        self._yielded = self._observed = self._start
+        return _Epoch(self, self._start)
 
     def set_epoch(self, epoch: int) -> None:
         """Go to an epoch; nothing happens if it has begun already."""
         if epoch != self.epoch:
             self._begin(epoch)
         elif self._finished:
-            self._finished, self._start, self._num_observed = False, 0, 0
+            self._finished, self._start = False, 0
 
     def observe(
         self,
@@ -113,36 +120,34 @@ class EpochBatchSampler(BatchSampler):
             raise ValueError(f"observe() of {'paired' if self.paired else 'labelled'} data takes ids and {expected}.")
         numbers = checked_integers("ids", ids).cpu()
         for name, x in towers.items():
-            _check_embeddings(name, as_tensor(x), len(numbers))
+            check_embeddings(name, as_tensor(x), len(numbers))
         if len(numbers) and not 0 <= int(numbers.min()) <= int(numbers.max()) < self.num_samples:
             raise ValueError(
                 f"ids must be between 0 and {self.num_samples - 1}, got {int(numbers.min())} to {int(numbers.max())}."
             )
         if not self.self_pairs and len(np.unique(numbers.numpy())) != len(numbers):
             raise ValueError("a batch holds an id twice; observe each sample once, with the embedding to keep.")
-        self._num_observed += len(numbers)
+        self._note_observed(numbers)
         for name, x in towers.items():
             self._keep(name, numbers, as_tensor(x).detach())
 
     def state_dict(self) -> dict[str, Any]:
         """Everything that a killed run needs to go on with the very next batch.
 
-        The next batch is the first whose embeddings were not observed, or, where nothing was observed in this epoch,
-        the first that was not yielded. Tensors are references, as in `nn.Module.state_dict`: save before going on.
+        The next batch is the one after the last that was observed, or, where nothing was observed in this epoch, the
+        first that was not yielded. Tensors are references, as in `nn.Module.state_dict`: save before going on.
         """
-        cursor = self._yielded
-        if self._num_observed and self._offsets is not None:
-            others = 1 if self.shard else ranks.world()[1]  # a loader that deals batches gave us one of so many
-            cursor = int(torch.searchsorted(self._offsets[1:], self._num_observed * others, right=True))
+        cursor = self._observed if self._observed > self._start else self._yielded
+        if not self.shard:  # the loader deals the batches: others have had theirs as well
+            world_size = ranks.world()[1]
+            cursor = min(len(self), -(-cursor // world_size) * world_size)
         return {
             "version": STATE_VERSION,
             "sampler": self._identity(),
             "epoch": self.epoch,
             "finished": self._finished and cursor >= len(self),
             "cursor": cursor,
-            "observed": self._num_observed,
-            "order": self._order,
-            "offsets": self._offsets,
+            "composed": self._composed,
             "kept": self._kept_state(),
         }
 
@@ -162,9 +167,9 @@ class EpochBatchSampler(BatchSampler):
                 )
         self._load_kept_state(state["kept"])
         self.epoch, self._finished = state["epoch"], state["finished"]
-        self._order, self._offsets = state["order"], state["offsets"]
-        self._start = self._yielded = 0 if self._finished else state["cursor"]
-        self._num_observed = state["observed"]
+        self._composed = state["composed"]
+        self._take_share()
+        self._start = self._yielded = self._observed = 0 if self._finished else state["cursor"]
 
     def _keep(self, tower: str, ids: Tensor, x: Tensor) -> None:
         """Keep what the next epoch is composed from."""
@@ -186,12 +191,13 @@ class EpochBatchSampler(BatchSampler):
 
     def _identity(self) -> dict[str, Any]:
         """What must agree between a state and the sampler that loads it."""
-        checksum = 0 if self._labels is None else zlib.crc32(self._labels.tobytes())
         return {
             "kind": type(self).__name__,
             "samples": self.num_samples,
-            "labels (checksum)": checksum,
+            "labels (checksum)": self._checksum,
             "batch_size": self.batch_size,
+            "drop_last": self.drop_last,
+            "self_pairs": self.self_pairs,
             "seed": self.seed,
             "ranks": self._num_shards(),
         }
@@ -206,7 +212,7 @@ class EpochBatchSampler(BatchSampler):
         counts = np.bincount(self._labels)
         return counts if self.paired else count_pairs(counts, self_pairs=self.self_pairs)
 
-    def _plan(self) -> Any:
+    def _plan(self) -> Plan:
         counts = self._counts()
         shards = self._num_shards()
         pairs_per_batch = self.batch_size // (1 if self.paired else 2) * shards
@@ -214,21 +220,36 @@ class EpochBatchSampler(BatchSampler):
 
     def _begin(self, epoch: int) -> None:
         self.epoch, self._finished = epoch, False
-        self._order = self._offsets = None
-        self._start = self._yielded = self._num_observed = 0
+        self._composed = self._order = self._offsets = None
+        self._start = self._yielded = self._observed = 0
+
+    def _resume_at(self, batch: int) -> None:
+        self._start = self._yielded = self._observed = batch
+        self._finished = batch >= len(self)
+
+    def _note_observed(self, ids: Tensor) -> None:
+        """Find out which batch was observed, of those that were yielded. Anything else does not count as progress."""
+        if self._order is None or self._offsets is None or len(ids) == 0:
+            return
+        for batch in range(self._observed, self._yielded):
+            first, last = self._offsets[batch : batch + 2].tolist()
+            if int(ids[-1]) == int(self._order[last - 1]) and int(ids[0]) in self._order[first:last].tolist():
+                self._observed = batch + 1
+                return
 
     def _compose(self) -> None:
         self._end_epoch()
-        rank, world_size = ranks.world()
-        composed = self._composed() if rank == 0 else None
-        if world_size > 1:
-            composed = ranks.from_first(composed)
-        order, offsets = _known(composed)
-        if self._num_shards() > 1:
-            order, offsets = _share(order, offsets, rank, world_size, 1 if self.paired else 2)
-        self._order, self._offsets = order, offsets
+        self._composed = ranks.from_first(self._compose_all)
+        self._take_share()
 
-    def _composed(self) -> list[Tensor]:
+    def _take_share(self) -> None:
+        self._order, self._offsets = self._composed or (None, None)
+        rank, world_size = ranks.world()
+        if self._order is not None and self._offsets is not None and self.shard and world_size > 1:
+            width = 1 if self.paired else 2
+            self._order, self._offsets = _share(self._order, self._offsets, rank, world_size, width)
+
+    def _compose_all(self) -> list[Tensor]:
         """The global batches: ids one batch after another, int32, and the offsets of the batches."""
         rng = np.random.default_rng([self.seed, self.epoch])
         options: dict[str, Any] = {
@@ -304,10 +325,14 @@ class _Epoch(Iterator[list[int]]):
         return batch
 
     def state_dict(self) -> dict[str, int]:
-        return {"position": self._position}
+        return {"epoch": self._epoch, "position": self._position}
 
     def load_state_dict(self, state: dict[str, int]) -> None:
+        if state["epoch"] != self._epoch:  # that epoch was over: this one begins
+            return
         self._position = state["position"]
+        if self._sampler.epoch == self._epoch:
+            self._sampler._resume_at(self._position)  # noqa: SLF001
 
 
 def _known(value: Any) -> Any:
@@ -316,20 +341,13 @@ def _known(value: Any) -> Any:
 
 
 def _compact(labels: Any, pairs: int | None) -> Array:
-    values = checked_integers("labels", labels)
+    values = checked_integers("labels", labels).cpu()
     if pairs is not None and len(values) != pairs:
         raise ValueError(f"labels must have one label per pair, {pairs}, got {len(values)}.")
     numbers = values.numpy()
     if numbers.min(initial=0) < 0 or numbers.max(initial=0) >= 2 * len(numbers):  # not worth an array of counts
         numbers = np.unique(numbers, return_inverse=True)[1]
     return numbers.astype(np.int32)
-
-
-def _check_embeddings(name: str, x: Tensor, expected: int) -> None:
-    if not x.is_floating_point() or x.ndim != 2:
-        raise TypeError(f"{name} must be floats of the shape [{expected}, dim], got {x.dtype} {list(x.shape)}.")
-    if len(x) != expected:
-        raise ValueError(f"{name} must have one row per id, {expected}, got {len(x)}.")
 
 
 def _between_pairs(near: Tensor, anchors: Array, positives: Array) -> Tensor:

@@ -7,10 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lookalike.checks import as_tensor
+from lookalike.checks import as_tensor, check_embeddings, checked_positive
 from lookalike.hashing import SignHasher
 from lookalike.samplers import ranks
-from lookalike.samplers.epochs import EpochBatchSampler, _check_embeddings
+from lookalike.samplers.epochs import EpochBatchSampler
 from lookalike.search.cosine import cosine_topk
 
 MODES = ("full", "incremental")
@@ -67,9 +67,9 @@ class PreEpochBatchSampler(EpochBatchSampler):
         )  # fmt: skip
         if mode not in MODES:
             raise ValueError(f"mode must be one of {', '.join(map(repr, MODES))}, got {mode!r}.")
-        self.mode, self.k = mode, k
-        self._floats: dict[str, Tensor] = {}  # float32 [n, dim]
-        self._seen = torch.zeros(self.num_samples, dtype=torch.bool)
+        self.mode, self.k = mode, checked_positive("k", k)
+        self._towers = ("query", "reference") if self.paired else ("embeddings",)
+        self._floats: dict[str, Tensor] = {}  # float32 [n, dim], NaN where there is none
         self._fresh = torch.zeros(self.num_samples, dtype=torch.bool)
 
     def refresh(
@@ -80,51 +80,54 @@ class PreEpochBatchSampler(EpochBatchSampler):
         for name, x in towers.items():
             if x is None:
                 raise ValueError(f"refresh() needs {name}.")
-            _check_embeddings(name, as_tensor(x), self.num_samples)
-            self._floats[name] = as_tensor(x).detach().float().cpu()
-        self._seen[:] = True
+            check_embeddings(name, as_tensor(x), self.num_samples)
+            self._floats[name] = as_tensor(x).detach().to("cpu", torch.float32, copy=True)
 
     def _keep(self, tower: str, ids: Tensor, x: Tensor) -> None:
         if self.mode == "full":
             return
         if tower not in self._floats:
-            self._floats[tower] = torch.zeros(self.num_samples, x.shape[1])
+            self._floats[tower] = torch.full((self.num_samples, x.shape[1]), torch.nan)
         x = x.float().cpu()
         finite = torch.isfinite(x).all(1)
         self._floats[tower][ids[finite]] = x[finite]
-        self._seen[ids[finite]] = True
         self._fresh[ids[finite]] = True
 
     def _end_epoch(self) -> None:
         if self.mode == "full" or not ranks.is_distributed():
             return
         ids = self._fresh.nonzero().flatten()
-        for tower in ("query", "reference") if self.paired else ("embeddings",):
+        for tower in self._towers:
             dim = int(ranks.largest(self._floats[tower].shape[1] if tower in self._floats else 0))
             if dim == 0:
                 continue
-            floats = self._floats.setdefault(tower, torch.zeros(self.num_samples, dim))
+            floats = self._floats.setdefault(tower, torch.full((self.num_samples, dim), torch.nan))
             for other_ids, rows in ranks.gather_rows(ids, floats[ids]):
                 floats[other_ids] = rows
-                self._seen[other_ids] = True
         self._fresh[:] = False
 
+    def _seen(self) -> Tensor:
+        """Which samples have finite embeddings in every tower, bool [n]."""
+        seen = torch.full((self.num_samples,), len(self._floats) == len(self._towers))
+        for floats in self._floats.values():
+            seen &= torch.isfinite(floats).all(1)
+        return seen
+
     def _codes(self) -> Tensor | None:
-        if not bool(self._seen.any()):
+        seen = self._seen()
+        if not bool(seen.any()):
             return None
         floats = self._floats["embeddings"]
         hasher = SignHasher(floats.shape[1], PAIRING_BITS, seed=self.seed)
-        hasher.update_mean(floats[self._seen])
-        return hasher.encode(floats)
+        hasher.update_mean(floats[seen])
+        return hasher.encode(floats.where(seen[:, None], 0.0))
 
     def _search(self, k: int) -> Tensor | None:
-        ids = self._seen.nonzero().flatten()
+        ids = self._seen().nonzero().flatten()
         if len(ids) == 0:
             return None
         labels = torch.arange(self.num_samples) if self._labels is None else torch.from_numpy(self._labels)
-        queries, database = (
-            self._floats[name][ids] for name in (("query", "reference") if self.paired else ("embeddings",) * 2)
-        )
+        queries, database = self._floats[self._towers[0]][ids], self._floats[self._towers[-1]][ids]
         options = {"query_labels": labels[ids], "database_labels": labels[ids]}
         found = cosine_topk(queries, database, min(k, self.k), **options).indices
         near = torch.full((self.num_samples, found.shape[1]), -1)
@@ -135,8 +138,8 @@ class PreEpochBatchSampler(EpochBatchSampler):
         return {**super()._identity(), "mode": self.mode}
 
     def _kept_state(self) -> dict[str, Any]:
-        return {"floats": dict(self._floats), "seen": self._seen, "fresh": self._fresh}
+        return {"floats": self._floats, "fresh": self._fresh}
 
     def _load_kept_state(self, state: dict[str, Any]) -> None:
         self._floats = {tower: floats.clone() for tower, floats in state["floats"].items()}
-        self._seen, self._fresh = state["seen"].clone(), state["fresh"].clone()
+        self._fresh = state["fresh"].clone()

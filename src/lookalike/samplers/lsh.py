@@ -28,7 +28,7 @@ class LSHBatchSampler(EpochBatchSampler):
         batch_size: Sample ids per batch, two per pair; with `pairs`, pair ids per batch.
         pairs: Number of pairs of a paired data set: pair i is query i with reference i.
         bits: Length of the codes.
-        k: Hard negatives per sample that batches are composed from, at most.
+        k: Hard negatives per sample to compose batches from, at most; "growth" uses 32.
         hardness: Share of a batch taken from hard negatives; the rest is random.
         clusters: How many neighbourhoods a batch is made of; one gives the hardest batches.
         method: "growth" or "sample4geo", as in `compose_batches`.
@@ -71,7 +71,7 @@ class LSHBatchSampler(EpochBatchSampler):
             labels, batch_size, pairs=pairs, hardness=hardness, clusters=clusters, method=method, seed=seed,
             drop_last=drop_last, self_pairs=self_pairs, shard=shard,
         )  # fmt: skip
-        self.bits, self.k = checked_bits(bits), checked_positive("k", k)
+        self.bits, self.k, self.center = checked_bits(bits), checked_positive("k", k), center
         towers = ("query", "reference") if self.paired else ("embeddings",)
         self._streams = {tower: CodeStream(self.num_samples, self.bits, seed=seed, center=center) for tower in towers}
         self._warned_of_unseen = False
@@ -126,7 +126,7 @@ class LSHBatchSampler(EpochBatchSampler):
         return near
 
     def _identity(self) -> dict[str, Any]:
-        return {**super()._identity(), "bits": self.bits}
+        return {**super()._identity(), "bits": self.bits, "center": self.center}
 
     def _kept_state(self) -> dict[str, Any]:
         return {tower: stream.state_dict() for tower, stream in self._streams.items()}

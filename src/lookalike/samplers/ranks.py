@@ -1,5 +1,6 @@
 """What the samplers do between the processes of `torch.distributed`; with one process, nothing."""
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -45,14 +46,25 @@ def add_up(values: Tensor) -> Tensor:
     return total.to(values.device)
 
 
-def from_first(value: Any) -> Any:
-    """What rank 0 has, on every rank. Tensors travel as they are, in the order of a list."""
+def from_first(make: Callable[[], list[Tensor]]) -> list[Tensor]:
+    """What `make` returns on rank 0, on every rank. If it fails there it fails everywhere: nobody waits for nothing."""
+    if not is_distributed():
+        return make()
     device, first = _device(), dist.get_rank() == 0
-    shapes: list[Any] = [[(part.shape, part.dtype) for part in value] if first else None]
-    dist.broadcast_object_list(shapes, src=0, device=device)
+    made: list[Tensor] = []
+    message: list[Any] = [None]
+    if first:
+        try:
+            made = make()
+            message = [[(part.shape, part.dtype) for part in made]]
+        except Exception as error:  # noqa: BLE001 - whatever it is, the others must hear of it
+            failure, message = error, [f"{type(error).__name__}: {error}"]
+    dist.broadcast_object_list(message, src=0, device=device)
+    if isinstance(message[0], str):
+        raise failure if first else RuntimeError(f"composing batches failed on rank 0: {message[0]}")
     received = []
-    for i, (shape, dtype) in enumerate(shapes[0]):
-        part = value[i].to(device) if first else torch.empty(shape, dtype=dtype, device=device)
+    for i, (shape, dtype) in enumerate(message[0]):
+        part = made[i].to(device) if first else torch.empty(shape, dtype=dtype, device=device)
         dist.broadcast(part, src=0)
         received.append(part.cpu())
     return received

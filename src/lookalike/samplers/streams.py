@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -11,9 +11,6 @@ from torch import Tensor
 from lookalike.codes import CodeTable, mark, marked
 from lookalike.hashing import SignHasher
 from lookalike.samplers import ranks
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 logger = logging.getLogger("lookalike")
 
@@ -32,13 +29,18 @@ class CodeStream:
         self.hasher: SignHasher | None = None
         self._has_epoch_mean = False
         self._total: Tensor | None = None  # float64 [dim + 1] on the embeddings' device: their sum and their number
-        self._arriving: list[tuple[Callable[[], bool], Tensor, Tensor, Tensor]] = []
+        self._arriving: list[tuple[torch.cuda.Event | None, Tensor, Tensor, Tensor]] = []
         self._fresh = torch.zeros_like(self.table.marks)  # which samples came in this epoch
         self._num_refused = 0
+        self._state: dict[str, Any] = {}
 
-    @torch.no_grad()
     def write(self, ids: Tensor, x: Tensor) -> None:
         """Hash embeddings `[m, dim]` and keep the codes of those that are finite."""
+        with torch.inference_mode(mode=False), torch.no_grad():  # what is kept must outlive an inference mode
+            self._write(ids, x)
+
+    def _write(self, ids: Tensor, x: Tensor) -> None:
+        new = self.hasher is None or self._total is None or self._total.device != x.device
         if self.hasher is None:
             self.hasher = SignHasher(x.shape[1], self.table.bits, seed=self.seed, center=self.center)
         if self.hasher.mean.device != x.device:
@@ -54,16 +56,18 @@ class CodeStream:
             self.hasher.mean.copy_(self._total[:-1] / self._total[-1].clamp(min=1), non_blocking=True)
         codes, _ = self.hasher.encode_flagged(x)
         self._receive(ids, codes, finite)
+        if new and self._state:
+            self._update_state()
 
     def _receive(self, ids: Tensor, codes: Tensor, finite: Tensor) -> None:
         if codes.is_cuda:
             copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
             on_host = _copy_to_host(codes), _copy_to_host(finite)
-            copied.record()
-            self._arriving.append((copied.query, ids, *on_host))
+            copied.record(torch.cuda.current_stream(codes.device))
+            self._arriving.append((copied, ids, *on_host))
         else:
-            self._arriving.append((lambda: True, ids, codes.cpu(), finite.cpu()))
-        while self._arriving and self._arriving[0][0]():
+            self._arriving.append((None, ids, codes.cpu(), finite.cpu()))
+        while self._arriving and _has_happened(self._arriving[0][0]):
             self._store()
 
     def _store(self) -> None:
@@ -86,9 +90,10 @@ class CodeStream:
 
     def flush(self) -> None:
         """Wait for the codes that are still on their way."""
-        if self._arriving and torch.cuda.is_available():
-            torch.cuda.synchronize()
         while self._arriving:
+            copied = self._arriving[0][0]
+            if copied is not None:
+                copied.synchronize()
             self._store()
 
     def end_epoch(self) -> None:
@@ -108,20 +113,27 @@ class CodeStream:
             self.hasher.mean.copy_(self._total[:-1] / self._total[-1])
             self.hasher.count.fill_(int(self._total[-1]))
             self._has_epoch_mean = True
-        self._total, self._num_refused = None, 0
+        if self._total is not None:
+            self._total.zero_()
+        self._num_refused = 0
         self._fresh.zero_()
+        self._update_state()
 
     def state_dict(self) -> dict[str, Any]:
-        """Codes, rotation, means; tensors are references, as in `nn.Module.state_dict`."""
+        """Codes, rotation, means: references that stay up to date, because loaders ask ahead of what they save."""
         self.flush()
-        return {
-            "codes": self.table.codes,
-            "marks": self.table.marks,
-            "fresh": self._fresh,
-            "total": self._total,
-            "has_epoch_mean": self._has_epoch_mean,
-            "hasher": None if self.hasher is None else dict(self.hasher.state_dict()),
-        }
+        self._update_state()
+        return self._state
+
+    def _update_state(self) -> None:
+        self._state.update(
+            codes=self.table.codes,
+            marks=self.table.marks,
+            fresh=self._fresh,
+            total=self._total,
+            has_epoch_mean=self._has_epoch_mean,
+            hasher=None if self.hasher is None else dict(self.hasher.state_dict()),
+        )
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take over a state of the same table size."""
@@ -141,6 +153,10 @@ class CodeStream:
             dim = state["hasher"]["rows"].shape[1]
             self.hasher = SignHasher(dim, self.table.bits, seed=self.seed, center=self.center)
             self.hasher.load_state_dict(state["hasher"])
+
+
+def _has_happened(event: Any) -> bool:
+    return event is None or event.query()
 
 
 def _copy_to_host(tensor: Tensor) -> Tensor:
