@@ -9,7 +9,21 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lookalike.batches import compose
+from lookalike.batches import swaps
+from lookalike.batches.fill import (
+    DEGREE,
+    FREE,
+    GAIN,
+    HOME,
+    LEFT_OUT,
+    LEVELS,
+    Classes,
+    Graph,
+    State,
+    connect,
+    degrees,
+    fill,
+)
 from lookalike.batches.plan import Plan, plan_batches
 from lookalike.checks import checked_labels, checked_positive
 from lookalike.search.request import Neighbours
@@ -131,28 +145,28 @@ def _composed(
     n, num_batches = len(labels), len(plan.sizes)
     order = rng.permutation(n).astype(np.int32)
     members = order[np.argsort(labels[order], kind="stable")]
-    classes = compose.Classes(labels, np.concatenate([[0], np.cumsum(counts)]), members)
+    classes = Classes(labels, np.concatenate([[0], np.cumsum(counts)]), members)
     graph = _graph(near if method == "growth" else near[:, :0])
     state = _state(graph, classes, plan, rng)
     batches = np.empty((num_batches, max(plan.sizes, default=0)), np.int32)
     drawn = np.zeros(n, np.bool_)
     code, select = METHODS.index(method), min(select, near.shape[1])
-    compose.fill(code, graph, near, select, classes, state, order, plan.sizes, chunk, hardness, batches, drawn)
+    fill(code, graph, near, select, classes, state, order, plan.sizes, chunk, hardness, batches, drawn)
     if method == "growth":
-        home = state.nodes[:, compose.HOME].copy()
+        home = state.nodes[:, HOME].copy()
         _swap(graph, classes, home, plan.sizes, batches, drawn, unique_labels=len(counts) == n)
     sequence = rng.permutation(num_batches - plan.ends_short) + plan.ends_short
     if plan.ends_short:
         sequence = np.append(sequence, 0)
     used = np.arange(batches.shape[1]) < plan.sizes[sequence, None]
     offsets = np.concatenate([[0], np.cumsum(plan.sizes[sequence])])
-    left_out = np.flatnonzero(state.nodes[:, compose.HOME] == compose.LEFT_OUT)
+    left_out = np.flatnonzero(state.nodes[:, HOME] == LEFT_OUT)
     return Batches(*map(torch.from_numpy, (batches[sequence][used], offsets, left_out)))
 
 
 def _swap(
-    graph: compose.Graph,
-    classes: compose.Classes,
+    graph: Graph,
+    classes: Classes,
     home: Array,
     sizes: Array,
     batches: Array,
@@ -162,41 +176,41 @@ def _swap(
 ) -> None:
     """Proposals are made in parallel and carried out one after another: the result is that of any number of threads."""
     threads = max(1, torch.get_num_threads())
-    weakest = np.empty((len(sizes), compose.CANDIDATES), np.int32)
+    weakest = np.empty((len(sizes), swaps.CANDIDATES), np.int32)
     targets = np.empty(len(drawn), np.int32)
     edges = np.linspace(0, len(sizes), threads + 1).astype(int).tolist()
 
     def propose(first: int, last: int) -> None:
         inside, counter = np.empty(batches.shape[1], np.int32), np.zeros(len(sizes), np.int32)
-        compose.propose(graph, home, sizes, batches, drawn, first, last, weakest, targets, inside, counter)
+        swaps.propose(graph, home, sizes, batches, drawn, first, last, weakest, targets, inside, counter)
 
     with ThreadPoolExecutor(threads, "lookalike-batches") as pool:
         for _ in range(SWAPS):
             list(pool.map(propose, edges[:-1], edges[1:]))
-            if not compose.swap(graph, classes, home, sizes, batches, weakest, targets, unique_labels):
+            if not swaps.swap(graph, classes, home, sizes, batches, weakest, targets, unique_labels):
                 break
 
 
-def _state(graph: compose.Graph, classes: compose.Classes, plan: Plan, rng: np.random.Generator) -> compose.State:
+def _state(graph: Graph, classes: Classes, plan: Plan, rng: np.random.Generator) -> State:
     n, num_labels = len(classes.labels), len(plan.quotas)
-    batch = np.full(n, compose.FREE, np.int32)
+    batch = np.full(n, FREE, np.int32)
     # Members are shuffled within their label, so those beyond the quota are a random choice.
     rank = np.empty(n, np.int64)
     rank[classes.members] = np.arange(n) - np.repeat(classes.offsets[:-1], np.diff(classes.offsets))
-    batch[rank >= plan.quotas[classes.labels]] = compose.LEFT_OUT
+    batch[rank >= plan.quotas[classes.labels]] = LEFT_OUT
     if plan.num_dropped:
-        batch[rng.choice(np.flatnonzero(batch == compose.FREE), plan.num_dropped, replace=False)] = compose.LEFT_OUT
-    left = np.bincount(classes.labels[batch == compose.FREE], minlength=num_labels).astype(np.int32)
+        batch[rng.choice(np.flatnonzero(batch == FREE), plan.num_dropped, replace=False)] = LEFT_OUT
+    left = np.bincount(classes.labels[batch == FREE], minlength=num_labels).astype(np.int32)
 
     def none(size: int) -> Array:
         return np.full(size, -1, np.int32)
 
     nodes = np.full((n, 8), -1, np.int32)
-    nodes[:, compose.HOME], nodes[:, compose.GAIN], nodes[:, compose.DEGREE] = batch, 0, np.diff(graph.offsets)
-    return compose.State(
+    nodes[:, HOME], nodes[:, GAIN], nodes[:, DEGREE] = batch, 0, np.diff(graph.offsets)
+    return State(
         nodes=nodes,
         touched=none(n),
-        heads=none(compose.LEVELS),
+        heads=none(LEVELS),
         left=left,
         stamp=none(num_labels),
         by_left=none(int(left.max(initial=0)) + 1),
@@ -206,13 +220,13 @@ def _state(graph: compose.Graph, classes: compose.Classes, plan: Plan, rng: np.r
     )
 
 
-def _graph(near: Array) -> compose.Graph:
+def _graph(near: Array) -> Graph:
     offsets = np.zeros(len(near) + 1, np.int64)
-    compose.degrees(near, offsets[1:])
+    degrees(near, offsets[1:])
     np.cumsum(offsets, out=offsets)
     edges = np.empty(offsets[-1], np.int32)
-    compose.connect(near, offsets.copy(), edges)
-    return compose.Graph(offsets, edges)
+    connect(near, offsets.copy(), edges)
+    return Graph(offsets, edges)
 
 
 def check_options(hardness: float, clusters: int, method: str) -> None:

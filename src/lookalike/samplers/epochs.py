@@ -15,7 +15,7 @@ from torch.utils.data import BatchSampler
 from lookalike.batches import GRAPH_NEIGHBOURS, Batches, check_options, compose_batches, plan_batches
 from lookalike.checks import as_tensor, check_embeddings, checked_integers, checked_positive
 from lookalike.samplers import ranks
-from lookalike.samplers.pairs import count_pairs, pair_samples
+from lookalike.samplers.pairs import count_pairs, neighbours_of_pairs, pair_samples
 
 if TYPE_CHECKING:
     from lookalike.batches.plan import Plan
@@ -247,7 +247,7 @@ class EpochBatchSampler(BatchSampler):
         rank, world_size = ranks.world()
         if self._order is not None and self._offsets is not None and self.shard and world_size > 1:
             width = 1 if self.paired else 2
-            self._order, self._offsets = _share(self._order, self._offsets, rank, world_size, width)
+            self._order, self._offsets = ranks.share(self._order, self._offsets, rank, world_size, width)
 
     def _compose_all(self) -> list[Tensor]:
         """The global batches: ids one batch after another, int32, and the offsets of the batches."""
@@ -276,7 +276,7 @@ class EpochBatchSampler(BatchSampler):
         anchors, positives = pair_samples(
             None if codes is None else codes.numpy(), members, label_offsets, self_pairs=self.self_pairs
         )
-        lists = torch.full((len(anchors), 0), -1) if near is None else _between_pairs(near, anchors, positives)
+        lists = torch.full((len(anchors), 0), -1) if near is None else neighbours_of_pairs(near, anchors, positives)
         batches = compose_batches(lists, per_batch // 2, labels=labels[anchors], **options)
         self._report_left_out(batches)
         ids = batches.ids.numpy()
@@ -348,24 +348,3 @@ def _compact(labels: Any, pairs: int | None) -> Array:
     if numbers.min(initial=0) < 0 or numbers.max(initial=0) >= 2 * len(numbers):  # not worth an array of counts
         numbers = np.unique(numbers, return_inverse=True)[1]
     return numbers.astype(np.int32)
-
-
-def _between_pairs(near: Tensor, anchors: Array, positives: Array) -> Tensor:
-    """Neighbours of samples -> neighbours of pairs: those of the anchor and of the positive in turns."""
-    pair_of = np.full(len(near), -1, np.int32)
-    pair_of[positives] = np.arange(len(anchors), dtype=np.int32)
-    pair_of[anchors] = np.arange(len(anchors), dtype=np.int32)
-    samples = near.numpy()[:, : max(1, near.shape[1] // 2)]
-    both = np.stack([samples[anchors], samples[positives]], axis=2).reshape(len(anchors), -1)
-    return torch.from_numpy(np.where(both >= 0, pair_of[both], -1))
-
-
-def _share(order: Tensor, offsets: Tensor, rank: int, world_size: int, width: int) -> tuple[Tensor, Tensor]:
-    """This rank's part of every batch: equal counts of batches, sizes that differ by one pair at most."""
-    pairs = offsets.diff() // width
-    first = offsets[:-1] + pairs * rank // world_size * width
-    last = offsets[:-1] + pairs * (rank + 1) // world_size * width
-    lengths = last - first
-    own = torch.cat([lengths.new_zeros(1), lengths.cumsum(0)])
-    positions = torch.arange(int(own[-1])) + torch.repeat_interleave(first - own[:-1], lengths)
-    return order[positions], own

@@ -3,6 +3,8 @@
 from typing import Any
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from lookalike.jit import kernel
 
@@ -33,6 +35,16 @@ def pair_samples(codes: Array | None, members: Array, offsets: Array, *, self_pa
     distances, taken = np.zeros((LARGEST_GROUP + 1,) * 2, np.int32), np.empty(LARGEST_GROUP + 1, np.bool_)
     _pair(words, members, offsets, pairs, starts, anchors, positives, distances, taken)
     return anchors, positives
+
+
+def neighbours_of_pairs(near: Tensor, anchors: Array, positives: Array) -> Tensor:
+    """Neighbours of samples -> neighbours of pairs: those of the anchor and of the positive in turns."""
+    pair_of = np.full(len(near), -1, np.int32)
+    pair_of[positives] = np.arange(len(anchors), dtype=np.int32)
+    pair_of[anchors] = np.arange(len(anchors), dtype=np.int32)
+    samples = near.numpy()[:, : max(1, near.shape[1] // 2)]
+    both = np.stack([samples[anchors], samples[positives]], axis=2).reshape(len(anchors), -1)
+    return torch.from_numpy(np.where(both >= 0, pair_of[both], -1))
 
 
 def _words(codes: Array) -> Array:

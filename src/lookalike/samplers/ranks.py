@@ -75,3 +75,14 @@ def largest(value: float) -> float:
     most = torch.tensor(float(value), device=_device())
     dist.all_reduce(most, op=dist.ReduceOp.MAX)
     return float(most)
+
+
+def share(order: Tensor, offsets: Tensor, rank: int, world_size: int, width: int) -> tuple[Tensor, Tensor]:
+    """This rank's part of every batch: equal counts of batches, sizes that differ by one pair at most."""
+    pairs = offsets.diff() // width
+    first = offsets[:-1] + pairs * rank // world_size * width
+    last = offsets[:-1] + pairs * (rank + 1) // world_size * width
+    lengths = last - first
+    own = torch.cat([lengths.new_zeros(1), lengths.cumsum(0)])
+    positions = torch.arange(int(own[-1])) + torch.repeat_interleave(first - own[:-1], lengths)
+    return order[positions], own
