@@ -175,6 +175,7 @@ CONTENDERS: dict[str, tuple[int, Callable[[Array], Any], Callable[[Any], Any]]] 
     "growth, 4 clusters": (2, torch.from_numpy, _ours(clusters=4)),
     "growth, 8 clusters": (2, torch.from_numpy, _ours(clusters=8)),
     "growth, 16 clusters": (2, torch.from_numpy, _ours(clusters=16)),
+    "growth, 32 clusters": (2, torch.from_numpy, _ours(clusters=32)),
 }
 
 

@@ -341,10 +341,12 @@ def test_bad_arguments_get_a_sentence(call, error, sentence):
         (([0, 0], torch.zeros(2, 4)), ValueError, "a batch holds an id twice"),
         (([0, 9], torch.zeros(2, 4)), ValueError, "ids must be between 0 and 5, got 0 to 9."),
         (([0, 1], None), ValueError, "labelled data takes ids and embeddings"),
+        (([0, 1], torch.zeros(2, 5)), ValueError, "embeddings had 4 dimensions until now, these have 5"),
     ],
 )
 def test_bad_observations_get_a_sentence(arguments, error, sentence):
     sampler = LSHBatchSampler([0, 0, 1, 1, 2, 2], 4, bits=8)
+    sampler.observe([2, 3], torch.zeros(2, 4))
     with pytest.raises(error, match=sentence):
         sampler.observe(*arguments)
 

@@ -75,12 +75,16 @@ class EpochBatchSampler(BatchSampler):
         self._start = 0  # the batch with which iterations of this epoch begin: not the first in a restored one
         self._yielded = 0  # batches
         self._observed = 0  # batches, the last one that was observed included
-        self._plan()
+        self._lengths: dict[int, int] = {}
+        len(self)  # what cannot be composed is said now
         self._report_singletons()
 
     def __len__(self) -> int:
         """Batches per epoch and rank."""
-        return len(self._plan().sizes)
+        shards = self._num_shards()
+        if shards not in self._lengths:  # ranks may come to know each other after the sampler was made
+            self._lengths[shards] = len(self._plan().sizes)
+        return self._lengths[shards]
 
     def __iter__(self) -> Iterator[list[int]]:
         if self._finished:

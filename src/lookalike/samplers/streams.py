@@ -43,6 +43,11 @@ class CodeStream:
         new = self.hasher is None or self._total is None or self._total.device != x.device
         if self.hasher is None:
             self.hasher = SignHasher(x.shape[1], self.table.bits, seed=self.seed, center=self.center)
+        if x.shape[1] != self.hasher.dim:
+            raise ValueError(
+                f"embeddings had {self.hasher.dim} dimensions until now, these have {x.shape[1]}; "
+                "a sampler observes one model."
+            )
         if self.hasher.mean.device != x.device:
             self.hasher.to(x.device)
         if self._total is None:
