@@ -1,6 +1,6 @@
 """Neighbours -> the batches of an epoch: pairs that are hard negatives of each other, together."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, overload
@@ -11,12 +11,12 @@ from torch import Tensor
 
 from lookalike.batches import swaps
 from lookalike.batches.fill import (
-    DEGREE,
     FREE,
     GAIN,
     HOME,
     LEFT_OUT,
     LEVELS,
+    SCALE,
     Classes,
     Graph,
     State,
@@ -175,20 +175,17 @@ def _swap(
     unique_labels: bool,
 ) -> None:
     """Proposals are made in parallel and carried out one after another: the result is that of any number of threads."""
-    threads = max(1, torch.get_num_threads())
     weakest = np.empty((len(sizes), swaps.CANDIDATES), np.int32)
     targets = np.empty(len(drawn), np.int32)
-    edges = np.linspace(0, len(sizes), threads + 1).astype(int).tolist()
 
     def propose(first: int, last: int) -> None:
         inside, counter = np.empty(batches.shape[1], np.int32), np.zeros(len(sizes), np.int32)
         swaps.propose(graph, home, sizes, batches, drawn, first, last, weakest, targets, inside, counter)
 
-    with ThreadPoolExecutor(threads, "lookalike-batches") as pool:
-        for _ in range(SWAPS):
-            list(pool.map(propose, edges[:-1], edges[1:]))
-            if not swaps.swap(graph, classes, home, sizes, batches, weakest, targets, unique_labels):
-                break
+    for _ in range(SWAPS):
+        _in_parallel(len(sizes), propose)
+        if not swaps.swap(graph, classes, home, sizes, batches, weakest, targets, unique_labels):
+            break
 
 
 def _state(graph: Graph, classes: Classes, plan: Plan, rng: np.random.Generator) -> State:
@@ -206,7 +203,8 @@ def _state(graph: Graph, classes: Classes, plan: Plan, rng: np.random.Generator)
         return np.full(size, -1, np.int32)
 
     nodes = np.full((n, 8), -1, np.int32)
-    nodes[:, HOME], nodes[:, GAIN], nodes[:, DEGREE] = batch, 0, np.diff(graph.offsets)
+    nodes[:, HOME], nodes[:, GAIN] = batch, 0
+    nodes[:, SCALE] = (LEVELS << 16) // np.maximum(1, np.diff(graph.offsets))
     return State(
         nodes=nodes,
         touched=none(n),
@@ -224,9 +222,17 @@ def _graph(near: Array) -> Graph:
     offsets = np.zeros(len(near) + 1, np.int64)
     degrees(near, offsets[1:])
     np.cumsum(offsets, out=offsets)
-    edges = np.empty(offsets[-1], np.int32)
-    connect(near, offsets.copy(), edges)
+    edges, filled = np.empty(offsets[-1], np.int32), offsets.copy()
+    _in_parallel(len(near), lambda first, last: connect(near, filled, edges, first, last))
     return Graph(offsets, edges)
+
+
+def _in_parallel(n: int, task: Callable[[int, int], None]) -> None:
+    """Call `task(first, last)` for as many parts of 0..n as there are threads."""
+    threads = max(1, torch.get_num_threads())
+    edges = np.linspace(0, n, threads + 1).astype(int).tolist()
+    with ThreadPoolExecutor(threads, "lookalike-batches") as pool:
+        list(pool.map(task, edges[:-1], edges[1:]))
 
 
 def check_options(hardness: float, clusters: int, method: str) -> None:

@@ -48,7 +48,7 @@ class State(NamedTuple):
 HOME = 0  # the batch of a pair, FREE or LEFT_OUT
 LEVEL, BEFORE, AFTER = 1, 2, 3  # its place in the queue; level -1: not queued
 GAIN = 4  # its edges into the current chunk
-DEGREE = 5  # all its edges
+SCALE = 5  # levels per edge, in units of 1 / 65536: a multiplication is cheaper than dividing by the number of edges
 
 
 @kernel
@@ -63,14 +63,18 @@ def degrees(neighbours: Any, counts: Any) -> None:
 
 
 @kernel
-def connect(neighbours: Any, filled: Any, edges: Any) -> None:
-    """Write the edges; `filled` starts as a copy of the offsets."""
+def connect(neighbours: Any, filled: Any, edges: Any, first: int, last: int) -> None:
+    """Write the edges of pairs first..last-1; `filled` starts as a copy of the offsets."""
     for i in range(neighbours.shape[0]):
+        own = first <= i < last
         for slot in range(neighbours.shape[1]):
             j = neighbours[i, slot]
-            if j >= 0 and j != i:
+            if j < 0 or j == i:
+                continue
+            if own:
                 edges[filled[i]] = j
                 filled[i] += 1
+            if first <= j < last:
                 edges[filled[j]] = i
                 filled[j] += 1
 
@@ -149,7 +153,7 @@ def _place(graph: Graph, classes: Classes, state: State, i: int, batch: int, tou
                 state.touched[touched] = j
                 touched += 1
             state.nodes[j, GAIN] += 1
-            level = min(LEVELS - 1, state.nodes[j, GAIN] * LEVELS // state.nodes[j, DEGREE])
+            level = min(LEVELS - 1, (state.nodes[j, GAIN] * state.nodes[j, SCALE]) >> 16)
             if level != state.nodes[j, LEVEL]:
                 _queue(state, j, level)
     return touched
