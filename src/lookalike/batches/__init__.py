@@ -125,6 +125,7 @@ def compose_batches(
     counts = np.bincount(compact)
     plan = plan_batches(counts, batch_size, drop_last=drop_last, smallest=smallest)
     width = GRAPH_NEIGHBOURS if method == "growth" else neighbour_range
+    width = width if hardness > 0 else 0
     near = lists[:, :width].cpu().to(torch.int32, copy=True).contiguous().numpy()  # sample4geo draws from it in place
     chunk = max(1, round(hardness * batch_size / clusters))
     rng = np.random.default_rng(seed)
