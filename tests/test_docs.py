@@ -7,9 +7,9 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-ROOT = Path(__file__).parents[1]
+from benchmarks import tables
 
-tables = pytest.importorskip("benchmarks.tables", reason="needs the checkout")
+ROOT = Path(__file__).parents[1]
 
 
 @pytest.mark.parametrize("page", tables.PAGES)
