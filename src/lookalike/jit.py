@@ -22,7 +22,7 @@ R = TypeVar("R")
 def kernel(function: Callable[P, R]) -> Callable[P, R]:
     """Compile a function that releases the GIL, is cached on disk and counts no references.
 
-    Numba's reference counting would stay in the innermost loops and make a hit twenty times as expensive. Without it
+    Numba's reference counting would stay in the innermost loops and make a hit several times as expensive. Without it
     (`_nrt=False`) a function cannot allocate: the caller hands over working memory.
     """
     if njit is None:

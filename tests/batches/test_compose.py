@@ -112,6 +112,16 @@ def test_the_caller_keeps_its_neighbours(graph):
     assert torch.equal(lists, before)
 
 
+def test_any_number_of_threads_composes_the_same(graph, threads):
+    neighbours, labels = graph
+    found = []
+    for number in (1, 2, 3):
+        threads(number)
+        found.append(compose_batches(neighbours, 64, labels=labels).ids)
+    assert torch.equal(found[0], found[1])
+    assert torch.equal(found[0], found[2])
+
+
 def test_another_process_composes_the_same():
     script = (
         "import numpy as np; from lookalike.batches import compose_batches as c\n"
@@ -120,7 +130,7 @@ def test_another_process_composes_the_same():
     )
     runs = {
         subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, env=env).stdout
-        for env in ({"NUMBA_NUM_THREADS": "1"}, {"NUMBA_NUM_THREADS": "2"})
+        for env in ({"OMP_NUM_THREADS": "1"}, {"OMP_NUM_THREADS": "2"})  # what torch takes its number of threads from
     }
     assert len(runs) == 1
 

@@ -31,8 +31,8 @@ from lookalike.search.request import Neighbours
 __all__ = ["Batches", "compose_batches", "plan_batches"]
 
 METHODS = ("growth", "sample4geo")
-GRAPH_NEIGHBOURS = 32  # further ones make batches no harder and cost memory
-SWAPS = 2  # passes; a third changes little
+GRAPH_NEIGHBOURS = 32  # nearest ones that make edges; time and memory grow with it
+SWAPS = 2  # passes; each brings a little more together and takes as long as the one before
 
 Array = np.ndarray[Any, Any]
 
