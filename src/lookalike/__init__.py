@@ -7,7 +7,9 @@ if TYPE_CHECKING:
     from lookalike.batches import Batches as Batches
     from lookalike.batches import compose_batches as compose_batches
     from lookalike.codes import CodeTable as CodeTable
+    from lookalike.evaluation import evaluate as evaluate
     from lookalike.hashing import SignHasher as SignHasher
+    from lookalike.losses import InfoNCE as InfoNCE
     from lookalike.negatives import hard_negatives as hard_negatives
     from lookalike.negatives import hardest_positives as hardest_positives
     from lookalike.samplers import LSHBatchSampler as LSHBatchSampler
@@ -22,12 +24,14 @@ __version__ = "0.1.0"
 _HOMES = {
     "Batches": "lookalike.batches",
     "CodeTable": "lookalike.codes",
+    "InfoNCE": "lookalike.losses",
     "LSHBatchSampler": "lookalike.samplers",
     "Neighbours": "lookalike.search",
     "PreEpochBatchSampler": "lookalike.samplers",
     "RandomBatchSampler": "lookalike.samplers",
     "SignHasher": "lookalike.hashing",
     "compose_batches": "lookalike.batches",
+    "evaluate": "lookalike.evaluation",
     "hamming_topk": "lookalike.search",
     "hard_negatives": "lookalike.negatives",
     "hardest_positives": "lookalike.negatives",
@@ -36,12 +40,14 @@ _HOMES = {
 __all__ = [
     "Batches",
     "CodeTable",
+    "InfoNCE",
     "LSHBatchSampler",
     "Neighbours",
     "PreEpochBatchSampler",
     "RandomBatchSampler",
     "SignHasher",
     "compose_batches",
+    "evaluate",
     "hamming_topk",
     "hard_negatives",
     "hardest_positives",

@@ -1,6 +1,7 @@
 """The command line. Heavy imports happen inside the commands, so that `lookalike --help` answers at once."""
 
 import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -42,6 +43,83 @@ def demo(
     from lookalike.demo import run_demo
 
     run_demo(n, dim, k, lengths, seed)
+
+
+Data = Annotated[str | None, typer.Argument(help="A data set, or a file of glyphs.", show_default="glyphs")]
+Epochs = Annotated[int | None, typer.Option(min=1, help="Passes over the training set.", show_default="by data set")]
+BatchSize = Annotated[int | None, typer.Option(min=2, help="Pairs per batch.", show_default="by data set")]
+LearningRate = Annotated[float | None, typer.Option("--lr", help="The highest learning rate.", show_default="0.001")]
+Hardness = Annotated[float | None, typer.Option(help="Share of hard negatives in a batch.", show_default="1")]
+Width = Annotated[int | None, typer.Option(min=1, help="Channels of the network.", show_default="by data set")]
+Dim = Annotated[int | None, typer.Option(min=1, help="Length of the embeddings.", show_default="256")]
+Device = Annotated[str | None, typer.Option(help="cpu or cuda.", show_default="a GPU if there is one")]
+Force = Annotated[bool, typer.Option("--force", help="Overwrite what the output folder holds.")]
+
+
+@app.command()
+def train(
+    data: Data = None,
+    sampler: Annotated[
+        str | None,
+        typer.Option(help="random, batchhard, full, incremental, lsh or lsh:BITS.", show_default="lsh"),
+    ] = None,
+    bits: Annotated[int | None, typer.Option(help="Length of the codes.", show_default="512")] = None,
+    epochs: Epochs = None,
+    batch_size: BatchSize = None,
+    learning_rate: LearningRate = None,
+    hardness: Hardness = None,
+    width: Width = None,
+    dim: Dim = None,
+    seed: Annotated[int | None, typer.Option(help="Of weights, batches and rotation.", show_default="0")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder of the run.", show_default="runs/DATA-SAMPLER-SEED")] = None,
+    baseline: Annotated[
+        str | None,
+        typer.Option(help="Train this sampler too and compare; none for none.", show_default="random without DATA"),
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out, as it was begun.")] = False,
+    force: Force = False,
+    device: Device = None,
+) -> None:
+    """Train an embedding model with hard negatives; without DATA on glyphs, with random batches for comparison."""
+    from lookalike.commands import run_training
+
+    chosen = {
+        "sampler": sampler, "bits": bits, "epochs": epochs, "batch_size": batch_size, "learning_rate": learning_rate,
+        "hardness": hardness, "seed": seed,
+    }  # fmt: skip
+    if baseline is None and data is None and not resume:
+        baseline = "random"
+    run_training(
+        data, chosen, {"width": width, "dim": dim}, out, baseline, resume=resume, force=force, device=device
+    )  # fmt: skip
+
+
+@app.command()
+def compare(
+    data: Data = None,
+    samplers: Annotated[
+        str, typer.Option(help="Comma-separated.")
+    ] = "random,batchhard,full,incremental,lsh:128,lsh:512",
+    seeds: Annotated[int, typer.Option(min=1, help="Runs per sampler.")] = 3,
+    epochs: Epochs = None,
+    batch_size: BatchSize = None,
+    learning_rate: LearningRate = None,
+    hardness: Hardness = None,
+    width: Width = None,
+    dim: Dim = None,
+    out: Annotated[Path | None, typer.Option(help="Folder of the runs.", show_default="runs/compare-DATA")] = None,
+    jobs: Annotated[int, typer.Option(min=1, help="Runs at a time; more than one disturbs the times.")] = 1,
+    force: Force = False,
+    device: Device = None,
+) -> None:
+    """Train with every sampler over several seeds and print the paper's table; begun runs are gone on with."""
+    from lookalike.commands import run_comparison
+
+    chosen = {"epochs": epochs, "batch_size": batch_size, "learning_rate": learning_rate, "hardness": hardness}
+    run_comparison(
+        data or "glyphs", samplers, seeds, chosen, {"width": width, "dim": dim}, out, jobs=jobs, force=force,
+        device=device,
+    )  # fmt: skip
 
 
 def _integers(option: str, text: str) -> list[int]:

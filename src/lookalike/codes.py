@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -14,6 +12,10 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from lookalike.checks import checked_bits, checked_codes, checked_integers, checked_positive
+from lookalike.files import replacing
+
+if TYPE_CHECKING:
+    import os
 
 FORMAT = "lookalike.CodeTable"
 VERSION = "1"
@@ -124,18 +126,8 @@ class CodeTable:
         """Write a safetensors file. A crash while saving leaves the old file as it was."""
         path = Path(path)
         metadata = {"format": FORMAT, "version": VERSION, "n": str(len(self))}
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".tmp")
-        os.close(handle)
-        temporary = Path(name)
-        try:
+        with replacing(path) as temporary:
             save_file({"codes": self.codes, "marks": self.marks}, temporary, metadata)
-            with temporary.open("rb") as file:
-                os.fsync(file.fileno())
-            temporary.chmod(0o666 & ~_umask())  # as any new file; mkstemp makes private ones
-            temporary.replace(path)
-        except BaseException:
-            temporary.unlink(missing_ok=True)
-            raise
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> CodeTable:
@@ -166,12 +158,6 @@ class CodeTable:
         table = cls.__new__(cls)
         table.codes, table.marks = codes, marks
         return table
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
 
 
 def mark(marks: Tensor, ids: Tensor) -> None:

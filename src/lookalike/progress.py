@@ -16,9 +16,15 @@ class Bar(Protocol):
     def advance(self, amount: float) -> None:
         """Say that this much of the total is done."""
 
+    def describe(self, text: str) -> None:
+        """Say something else in front of the bar."""
+
 
 class _Silent:
     def advance(self, amount: float) -> None:
+        """Draw nothing."""
+
+    def describe(self, text: str) -> None:
         """Draw nothing."""
 
 
@@ -38,5 +44,9 @@ def progress_bar(description: str, total: float, *, shown: bool) -> Iterator[Bar
             def advance(self, amount: float) -> None:
                 """Move the bar."""
                 progress.advance(task, amount)
+
+            def describe(self, text: str) -> None:
+                """Change the text."""
+                progress.update(task, description=text)
 
         yield Drawn()

@@ -187,6 +187,11 @@ class EpochBatchSampler(BatchSampler):
     def _search(self, k: int) -> Tensor | None:
         """The nearest samples or pairs of another label, int64 [n, k], -1 for none; None if nothing is known."""
 
+    @property
+    def kept_bytes(self) -> int:
+        """What is kept of the embeddings from one epoch to the next, in bytes."""
+        return 0
+
     def _kept_state(self) -> dict[str, Any]:
         return {}
 

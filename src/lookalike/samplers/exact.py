@@ -69,7 +69,7 @@ class PreEpochBatchSampler(EpochBatchSampler):
             raise ValueError(f"mode must be one of {', '.join(map(repr, MODES))}, got {mode!r}.")
         self.mode, self.k = mode, checked_positive("k", k)
         self._towers = ("query", "reference") if self.paired else ("embeddings",)
-        self._floats: dict[str, Tensor] = {}  # float32 [n, dim], NaN where there is none
+        self._floats: dict[str, Tensor] = {}  # float32 [n, dim] where the embeddings came from, NaN where there is none
         self._fresh = torch.zeros(self.num_samples, dtype=torch.bool)
 
     def refresh(
@@ -81,17 +81,18 @@ class PreEpochBatchSampler(EpochBatchSampler):
             if x is None:
                 raise ValueError(f"refresh() needs {name}.")
             check_embeddings(name, as_tensor(x), self.num_samples)
-            self._floats[name] = as_tensor(x).detach().to("cpu", torch.float32, copy=True)
+            self._floats[name] = as_tensor(x).detach().to(torch.float32, copy=True)
 
     def _keep(self, tower: str, ids: Tensor, x: Tensor) -> None:
         if self.mode == "full":
             return
         if tower not in self._floats:
-            self._floats[tower] = torch.full((self.num_samples, x.shape[1]), torch.nan)
-        x = x.float().cpu()
-        finite = torch.isfinite(x).all(1)
-        self._floats[tower][ids[finite]] = x[finite]
-        self._fresh[ids[finite]] = True
+            self._floats[tower] = torch.full((self.num_samples, x.shape[1]), torch.nan, device=x.device)
+        floats = self._floats[tower] = self._floats[tower].to(x.device)
+        places = ids.to(x.device, non_blocking=True)
+        finite = torch.isfinite(x).all(1, keepdim=True)
+        floats[places] = x.float().where(finite, floats[places])
+        self._fresh[ids] = True
 
     def _end_epoch(self) -> None:
         if self.mode == "full" or not ranks.is_distributed():
@@ -103,14 +104,14 @@ class PreEpochBatchSampler(EpochBatchSampler):
                 continue
             floats = self._floats.setdefault(tower, torch.full((self.num_samples, dim), torch.nan))
             for other_ids, rows in ranks.gather_rows(ids, floats[ids]):
-                floats[other_ids] = rows
+                floats[other_ids] = rows.to(floats.device)
         self._fresh[:] = False
 
     def _seen(self) -> Tensor:
         """Which samples have finite embeddings in every tower, bool [n]."""
         seen = torch.full((self.num_samples,), len(self._floats) == len(self._towers))
         for floats in self._floats.values():
-            seen &= torch.isfinite(floats).all(1)
+            seen &= torch.isfinite(floats).all(1).cpu()
         return seen
 
     def _codes(self) -> Tensor | None:
@@ -119,8 +120,8 @@ class PreEpochBatchSampler(EpochBatchSampler):
             return None
         floats = self._floats["embeddings"]
         hasher = SignHasher(floats.shape[1], PAIRING_BITS, seed=self.seed)
-        hasher.update_mean(floats[seen])
-        return hasher.encode(floats.where(seen[:, None], 0.0))
+        hasher.update_mean(floats[seen.to(floats.device)])
+        return hasher.encode(floats.where(seen.to(floats.device)[:, None], 0.0)).cpu()
 
     def _search(self, k: int) -> Tensor | None:
         ids = self._seen().nonzero().flatten()
@@ -129,13 +130,18 @@ class PreEpochBatchSampler(EpochBatchSampler):
         labels = torch.arange(self.num_samples) if self._labels is None else torch.from_numpy(self._labels)
         queries, database = self._floats[self._towers[0]][ids], self._floats[self._towers[-1]][ids]
         options = {"query_labels": labels[ids], "database_labels": labels[ids]}
-        found = cosine_topk(queries, database, min(k, self.k), **options).indices
+        found = cosine_topk(queries, database, min(k, self.k), **options).indices.cpu()
         near = torch.full((self.num_samples, found.shape[1]), -1)
         near[ids] = torch.where(found >= 0, ids[found], -1)
         return near
 
     def _identity(self) -> dict[str, Any]:
         return {**super()._identity(), "mode": self.mode}
+
+    @property
+    def kept_bytes(self) -> int:
+        """The floats."""
+        return sum(floats.nbytes for floats in self._floats.values())
 
     def _kept_state(self) -> dict[str, Any]:
         return {"floats": self._floats, "fresh": self._fresh}

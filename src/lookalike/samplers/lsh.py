@@ -128,6 +128,12 @@ class LSHBatchSampler(EpochBatchSampler):
     def _identity(self) -> dict[str, Any]:
         return {**super()._identity(), "bits": self.bits, "center": self.center}
 
+    @property
+    def kept_bytes(self) -> int:
+        """The codes, and a bit per sample that says whether there is one."""
+        tables = [stream.table for stream in self._streams.values()]
+        return sum(part.nbytes for table in tables for part in (table.codes, table.marks))
+
     def _kept_state(self) -> dict[str, Any]:
         return {tower: stream.state_dict() for tower, stream in self._streams.items()}
 

@@ -1,0 +1,120 @@
+"""`lookalike train` and `lookalike compare`: from what was typed to what appears on the screen."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from lookalike.comparison import HEADINGS, cells, compare, conditions, summary, train_by_name
+from lookalike.data import load_data
+from lookalike.interruptions import Interrupted
+from lookalike.recipes import recipe
+from lookalike.runs import RunFolder
+from lookalike.settings import Settings, parse_strategy
+
+
+def run_training(
+    data: str | None,
+    chosen: dict[str, Any],
+    model: dict[str, int | None],
+    out: Path | None,
+    baseline: str | None,
+    *,
+    resume: bool,
+    force: bool,
+    device: str | None,
+) -> None:
+    """Train, and a baseline with the same settings if there is to be one; print a line per epoch and a table."""
+    console = Console()
+    if resume and out is None:
+        raise ValueError("--resume needs --out: the folder of the run to go on with.")
+    before = RunFolder(out).read_config() if resume and out is not None and (out / "config.json").exists() else {}
+    name = data or before.get("data", "glyphs")
+    usual, network = recipe(name)
+    begun = {each: before[each] for each in asdict(usual) if each in before}
+    settings = replace(usual, **{**begun, **_given(chosen)})
+    network = {**network, **before.get("model_options", {}), **_given(model)}
+    loaded = load_data(name, progress=True)
+    console.print(f"{loaded.description[0].upper()}{loaded.description[1:]}.", highlight=False)
+    rows: dict[str, list[dict[str, Any]]] = {}
+    runs = [settings] if baseline in (None, "none") else [settings, replace(settings, **parse_strategy(baseline))]
+    for number, each in enumerate(runs):
+        folder = out if out is not None and number == 0 else _default_folder(name, each, out)
+        console.print(f"\n{each.strategy} -> {folder}", highlight=False)
+        try:
+            result = train_by_name(
+                loaded, each, folder, model=network, resume=resume or number > 0, force=force, device=device,
+                report=lambda metrics: console.print(_epoch_line(metrics), highlight=False),
+            )  # fmt: skip
+        except Interrupted as interrupted:
+            console.print(f"\n{interrupted}; everything is saved. Go on with: lookalike train --out {folder} --resume")
+            sys.exit(128 + interrupted.number)
+        rows[each.strategy] = [result]
+    console.print()
+    _print_table(console, summary(rows))
+
+
+def run_comparison(
+    data: str,
+    samplers: str,
+    seeds: int,
+    chosen: dict[str, Any],
+    model: dict[str, int | None],
+    out: Path | None,
+    *,
+    jobs: int,
+    force: bool,
+    device: str | None,
+) -> None:
+    """Train every sampler with every seed, print the table and say where it is."""
+    console = Console()
+    folder = out or Path("runs") / f"compare-{Path(data).stem}"
+    usual, network = recipe(data)
+    settings, network = replace(usual, **_given(chosen)), {**network, **_given(model)}
+    try:
+        table = compare(
+            data, samplers.split(","), seeds, settings, folder, model=network, jobs=jobs, force=force, device=device,
+            report=lambda line: console.print(line, highlight=False),
+        )  # fmt: skip
+    except Interrupted as interrupted:
+        console.print(f"\n{interrupted}; everything is saved. Run the same command again to go on.")
+        sys.exit(128 + interrupted.number)
+    console.print()
+    _print_table(console, table["rows"])
+    console.print(conditions(table), highlight=False)
+    console.print(f"Written: {folder / 'compare.json'}, {folder / 'compare.md'}", highlight=False)
+
+
+def _given(options: dict[str, Any]) -> dict[str, Any]:
+    """Options that were typed; "lsh:128" is a sampler and its bits."""
+    typed = {name: value for name, value in options.items() if value is not None}
+    return {**typed, **parse_strategy(typed["sampler"])} if "sampler" in typed else typed
+
+
+def _default_folder(data: str, settings: Settings, beside: Path | None) -> Path:
+    name = f"{Path(data).stem}-{settings.strategy.replace(':', '')}-seed{settings.seed}"
+    return (Path("runs") if beside is None else beside.parent) / name
+
+
+def _epoch_line(metrics: dict[str, Any]) -> str:
+    return (
+        f"epoch {metrics['epoch']:>3}  loss {metrics['loss']:.3f}  R@1 {metrics['recall@1']:6.2%}  "
+        f"hardest negative {metrics['hardest_negative']:.2f}  {metrics['seconds']:.1f} s, "
+        f"mining {metrics['mining_seconds']:.2f} s ({metrics['mining_share']:.1%})"
+    )
+
+
+def _print_table(console: Console, rows: list[dict[str, Any]]) -> None:
+    lines = [cells(row) for row in rows]
+    shown = [i for i in range(len(HEADINGS)) if any(line[i] for line in lines)]
+    table = Table(*(HEADINGS[i] for i in shown))
+    for column in table.columns[1:]:
+        column.justify = "right"
+    for line in lines:
+        table.add_row(*(line[i] for i in shown))
+    console.print(table)

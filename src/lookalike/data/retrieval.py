@@ -1,0 +1,70 @@
+"""What training asks of a data set: two views of every sample, labels, and a test of its own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+
+class TrainingPart(Protocol):
+    """The samples, or pairs, that batches are made of; ids are 0 to n - 1.
+
+    Labelled data: `pairs` is None and a batch holds an anchor and a positive of its label in turn; the anchor is the
+    query, the positive the reference. Paired data: an id stands for query i and reference i.
+    """
+
+    @property
+    def labels(self) -> Tensor | None:
+        """int64, one per sample, or per pair; None: every pair is its own label."""
+
+    @property
+    def pairs(self) -> int | None:
+        """How many, for paired data."""
+
+    def queries(self, ids: Tensor, seed: int) -> Any:
+        """What the model is given for these samples as queries, augmented; the seed decides how."""
+
+    def references(self, ids: Tensor, seed: int) -> Any:
+        """Likewise, as references."""
+
+    def plain(self, tower: str, ids: Tensor) -> Any:
+        """What the model is given for these samples without augmentation: tower "query" or "reference"."""
+
+    def to(self, device: torch.device) -> TrainingPart:
+        """The same, with what is small enough kept on the device."""
+
+
+class TestPart(Protocol):
+    """Queries, references and which belong together."""
+
+    @property
+    def query_labels(self) -> Tensor:
+        """int64 [q]"""
+
+    @property
+    def reference_labels(self) -> Tensor:
+        """int64 [r]"""
+
+    def queries(self, ids: Tensor) -> Any:
+        """What the model is given."""
+
+    def references(self, ids: Tensor) -> Any:
+        """What the model is given."""
+
+    def to(self, device: torch.device) -> TestPart:
+        """The same, with what is small enough kept on the device."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RetrievalData:
+    """A data set to train and to test on, their classes disjoint."""
+
+    name: str
+    description: str
+    checksum: str  # of the data: runs can only be compared where it agrees
+    train: TrainingPart
+    test: TestPart

@@ -1,0 +1,204 @@
+"""Reading scans: the query is a degraded glyph, the reference a clean one in another face.
+
+Clean glyphs are too easy to tell samplers apart. Half of the classes train, the other half test.
+"""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F  # noqa: N812 - as everybody calls it
+from torch import Tensor
+
+from lookalike.data.glyphs import SIDE, Glyphs, identical_shapes, load_glyphs
+from lookalike.data.retrieval import RetrievalData
+from lookalike.machine import moved_if_it_fits
+
+if TYPE_CHECKING:
+    from pathlib import Path
+RESOLUTION = 20  # pixels per side of a scan
+TURN = 0.2  # radians, at most
+SCALE = (0.9, 1.2)
+SHIFT = 0.1  # of half the side, at most
+NOISE = 0.1  # standard deviation; ink is 1
+ERASED = 8  # pixels per side of the square that is missing
+TEST_QUERIES = 2  # per class, at most
+TEST_SEED = 20250531  # every run reads the same scans
+Array = np.ndarray[Any, Any]
+
+
+def glyph_scans(
+    path: str | Path | None = None, *, paired: bool = False, merge_identical: bool = True, progress: bool = False
+) -> RetrievalData:
+    """The task of reading scans of glyphs.
+
+    Args:
+        path: A file as `load_glyphs` reads it; by default the DejaVu glyphs, drawn at first use.
+        paired: One pair per class, the query in the last face that has it and the reference in the first, instead of
+            labelled images in all faces.
+        merge_identical: Give code points that are drawn alike one label; otherwise they are false negatives.
+        progress: Show a bar on a terminal where glyphs are drawn.
+    """
+    glyphs = load_glyphs(path, progress=progress)
+    labels = class_of(glyphs, merge_identical=merge_identical)
+    form = "paired" if paired else "labelled"
+    first, last = _ends(glyphs.codepoints)
+    images = torch.from_numpy(glyphs.images)
+    train = is_training_class(labels)
+    if paired:
+        chosen = train[first]
+        query_ids, reference_ids = last[chosen], first[chosen]
+        part = Scans(images, query_ids, reference_ids, _numbered(labels[reference_ids]), pairs=int(chosen.sum()))
+    else:
+        ids = np.flatnonzero(train)
+        part = Scans(images, ids, ids, _numbered(labels[ids]), pairs=None)
+    test_queries = last[~train[first]] if paired else _test_queries(first, last, train)
+    test_references = _one_each(labels, first[~train[first]])
+    return RetrievalData(
+        name="glyphs" if path is None else str(path),
+        description=f"scans of glyphs, {form}: {len(part)} {'pairs' if paired else 'images'} of "
+        f"{len(np.unique(labels[train]))} classes to train, {len(test_queries)} queries among "
+        f"{len(test_references)} references of other classes to test",
+        checksum=f"{glyphs.checksum}-{form}-{'merged' if merge_identical else 'apart'}",
+        train=part,
+        test=ScansTest(
+            _degraded_once(images[test_queries]),
+            images[test_references],
+            torch.from_numpy(labels[test_queries].astype(np.int64)),
+            torch.from_numpy(labels[test_references].astype(np.int64)),
+        ),
+    )
+
+
+def class_of(glyphs: Glyphs, *, merge_identical: bool) -> Array:
+    """The class of each image, named by its code point or by the smallest of those drawn alike: int32 [n]."""
+    if not merge_identical:
+        return glyphs.codepoints
+    names = {codepoint: group[0] for group in identical_shapes(glyphs) for codepoint in group}
+    unique, inverse = np.unique(glyphs.codepoints, return_inverse=True)
+    named = np.array([names.get(int(codepoint), int(codepoint)) for codepoint in unique], np.int32)
+    renamed: Array = named[inverse]
+    return renamed
+
+
+def is_training_class(names: Array) -> Array:
+    """Which classes train, bool: decided by the code point alone, whatever else is in the data set."""
+    unique, inverse = np.unique(names, return_inverse=True)
+    even = np.array([zlib.crc32(int(name).to_bytes(4, "little")) % 2 == 0 for name in unique])
+    chosen: Array = even[inverse]
+    return chosen
+
+
+@dataclass(frozen=True)
+class Scans:
+    """The training part: a `TrainingPart`."""
+
+    images: Tensor  # uint8 [all, 32, 32]
+    query_ids: Array  # which image is the query of a sample or pair
+    reference_ids: Array
+    labels: Tensor
+    pairs: int | None
+
+    def __len__(self) -> int:
+        """Samples or pairs."""
+        return len(self.query_ids)
+
+    def queries(self, ids: Tensor, seed: int) -> Tensor:
+        """Scans, float32 [n, 1, 32, 32]."""
+        return degraded(self.plain("query", ids), torch.Generator(self.images.device).manual_seed(seed))
+
+    def references(self, ids: Tensor, seed: int) -> Tensor:  # noqa: ARG002 - clean
+        """Clean glyphs, float32 [n, 1, 32, 32]."""
+        return self.plain("reference", ids)
+
+    def plain(self, tower: str, ids: Tensor) -> Tensor:
+        """Clean glyphs, float32 [n, 1, 32, 32]."""
+        chosen = (self.query_ids if tower == "query" else self.reference_ids)[ids.numpy()]
+        return as_input(self.images[torch.from_numpy(chosen).to(self.images.device)])
+
+    def to(self, device: torch.device) -> Scans:
+        """The images on the device, if they fit."""
+        return replace(self, images=moved_if_it_fits(self.images, device))
+
+
+@dataclass(frozen=True)
+class ScansTest:
+    """The test part: a `TestPart`."""
+
+    scans: Tensor  # uint8 [q, 32, 32]
+    clean: Tensor  # uint8 [r, 32, 32]
+    query_labels: Tensor
+    reference_labels: Tensor
+
+    def queries(self, ids: Tensor) -> Tensor:
+        """Scans, float32 [n, 1, 32, 32]."""
+        return self.scans[ids.to(self.scans.device)][:, None].float() / 255
+
+    def references(self, ids: Tensor) -> Tensor:
+        """Clean glyphs, float32 [n, 1, 32, 32]."""
+        return as_input(self.clean[ids.to(self.clean.device)])
+
+    def to(self, device: torch.device) -> ScansTest:
+        """The images on the device, if they fit."""
+        return replace(self, scans=moved_if_it_fits(self.scans, device), clean=moved_if_it_fits(self.clean, device))
+
+
+def as_input(images: Tensor) -> Tensor:
+    """uint8 [n, 32, 32] of 0 to 15 -> float32 [n, 1, 32, 32] of 0 to 1."""
+    return images[:, None].float() / 15
+
+
+def degraded(images: Tensor, generator: torch.Generator) -> Tensor:
+    """Bad scans of images [n, 1, 32, 32]: turned, scaled and shifted, at a low resolution, noisy, a square erased."""
+    n, device = len(images), images.device
+
+    def uniform(low: float, high: float, *shape: int) -> Tensor:
+        return low + (high - low) * torch.rand(*shape, device=device, generator=generator)
+
+    angle, scale, shift = uniform(-TURN, TURN, n), uniform(*SCALE, n), uniform(-SHIFT, SHIFT, n, 2)
+    cos, sin = scale * angle.cos(), scale * angle.sin()
+    affine = torch.stack([cos, -sin, shift[:, 0], sin, cos, shift[:, 1]], dim=1).view(n, 2, 3)
+    images = F.grid_sample(images, F.affine_grid(affine, list(images.shape), align_corners=False), align_corners=False)
+    images = F.interpolate(F.interpolate(images, size=RESOLUTION, mode="area"), size=SIDE, mode="bilinear")
+    images = images + NOISE * torch.randn(images.shape, device=device, generator=generator)
+    corner = uniform(0, SIDE - ERASED, n, 2, 1)
+    grid = torch.arange(SIDE, device=device)
+    inside = (grid >= corner) & (grid < corner + ERASED)  # [n, 2, 32]
+    return images.masked_fill((inside[:, 0, :, None] & inside[:, 1, None, :])[:, None], 0.0).clamp(0, 1)
+
+
+def _degraded_once(images: Tensor) -> Tensor:
+    """The same scans on every device and in every run: uint8 [n, 32, 32]."""
+    generator = torch.Generator().manual_seed(TEST_SEED)
+    parts = [degraded(as_input(part), generator)[:, 0] for part in torch.split(images, 4096)]
+    return (torch.cat(parts) * 255).round().byte()
+
+
+def _ends(codepoints: Array) -> tuple[Array, Array]:
+    """The first and the last image of every code point: its first and last face."""
+    first = np.flatnonzero(np.diff(codepoints, prepend=-1))
+    return first, np.append(first[1:], len(codepoints)) - 1
+
+
+def _test_queries(first: Array, last: Array, train: Array) -> Array:
+    """Of every test code point, images in faces other than the first, evenly spread over them."""
+    chosen = [
+        np.unique(np.linspace(b, a + 1, min(TEST_QUERIES, b - a)).astype(np.int64))
+        for a, b in zip(first, last, strict=True)
+        if not train[a] and b > a
+    ]
+    return np.concatenate(chosen)
+
+
+def _one_each(labels: Array, images: Array) -> Array:
+    """One reference per class: further ones would be drawn alike."""
+    ones: Array = images[np.unique(labels[images], return_index=True)[1]]
+    return ones
+
+
+def _numbered(labels: Array) -> Tensor:
+    return torch.from_numpy(np.unique(labels, return_inverse=True)[1].astype(np.int64))

@@ -1,0 +1,53 @@
+"""Being asked to stop: Ctrl-C and SIGTERM end a training after its current step, with everything saved."""
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+
+class Interrupted(Exception):  # noqa: N818 - no error: it was asked for
+    """A run was stopped from outside and can be resumed."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+    def __str__(self) -> str:
+        return f"stopped by {signal.Signals(self.number).name}"
+
+
+class Request:
+    """Whether somebody asked to stop."""
+
+    number: int | None = None
+
+    def check(self) -> None:
+        """Raise `Interrupted` if so."""
+        if self.number is not None:
+            raise Interrupted(self.number)
+
+
+@contextmanager
+def stop_requests() -> Iterator[Request]:
+    """Catch the first Ctrl-C or SIGTERM; a second one stops at once, as usual."""
+    request = Request()
+    if threading.current_thread() is not threading.main_thread():  # signals come to the main thread only
+        yield request
+        return
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = {number: signal.getsignal(number) for number in numbers}
+
+    def note(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - as signal prescribes
+        request.number = number
+        for each in numbers:
+            signal.signal(each, before[each])
+
+    for number in numbers:
+        signal.signal(number, note)
+    try:
+        yield request
+    finally:
+        for number in numbers:
+            signal.signal(number, before[number])

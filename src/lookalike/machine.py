@@ -1,0 +1,52 @@
+"""The machine: what results say of it, and what fits on it."""
+
+import os
+import platform
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+PACKAGES = ("lookalike", "torch", "numpy", "numba", "faiss-cpu")
+LARGEST_SHARE = 0.25  # of a GPU's free memory that data may take; the rest is for the model
+
+
+def machine(device: str = "cpu") -> dict[str, Any]:
+    """The processor, its size and the features the kernels use, and the GPU where one is used."""
+    cpu: dict[str, str] = {}
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        pairs = (line.split(":", 1) for line in info.read_text().splitlines() if ":" in line)
+        cpu = {key.strip(): value.strip() for key, value in pairs}
+    flags = cpu.get("flags", "").split()
+    about = {
+        "processor": cpu.get("model name", platform.processor()),
+        "cores": os.cpu_count(),
+        "popcount": next((f for f in ("avx512_vpopcntdq", "avx2", "popcnt") if f in flags), "unknown"),
+        "system": platform.system(),
+        "python": platform.python_version(),
+    }
+    if device.startswith("cuda"):
+        about["gpu"] = torch.cuda.get_device_name(device)
+    return about
+
+
+def versions() -> dict[str, str]:
+    """The versions of what a result depends on."""
+    found = {}
+    for package in PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def moved_if_it_fits(tensor: Tensor, device: torch.device) -> Tensor:
+    """The tensor on the device, or, where it would take too much of its memory, as it is."""
+    if device.type != "cuda":
+        return tensor
+    free, _ = torch.cuda.mem_get_info(device)
+    return tensor.to(device) if tensor.nbytes <= LARGEST_SHARE * free else tensor

@@ -1,0 +1,83 @@
+"""How to train: everything that decides the outcome of a run, but for data and model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+STRATEGIES = {
+    "random": "random batches",
+    "batchhard": "random batches, of which only the hardest half of the negatives counts",
+    "full": "hard negatives by exact cosine, the training set embedded anew before every epoch",
+    "incremental": "hard negatives by exact cosine of the embeddings that training produced",
+    "lsh": "hard negatives from bits of the embeddings that training produced",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """Everything that decides the outcome of a run, but for data and model."""
+
+    sampler: str = "lsh"
+    """One of random, batchhard, full, incremental, lsh."""
+    bits: int = 512
+    """Length of the codes; of no meaning but for lsh."""
+    epochs: int = 10
+    batch_size: int = 128
+    """Pairs per batch."""
+    learning_rate: float = 1e-3
+    weight_decay: float = 0.01
+    """Not on norms, biases and the temperature."""
+    warmup: float = 0.05
+    """Share of all steps in which the learning rate rises."""
+    clip: float = 1.0
+    """Largest norm of the gradient; 0 for none."""
+    temperature: float = 0.07
+    """At the beginning; it is learned."""
+    label_smoothing: float = 0.1
+    hardness: float = 1.0
+    """Share of a batch that is made of hard negatives."""
+    clusters: int = 1
+    """Neighbourhoods per batch."""
+    method: str = "growth"
+    """How batches are composed: growth or sample4geo."""
+    seed: int = 0
+    mixed_precision: bool = True
+    """On a GPU."""
+
+    def __post_init__(self) -> None:
+        parse_strategy(self.sampler)
+        for name in ("epochs", "batch_size", "bits"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}.")
+        if self.batch_size < 2:
+            raise ValueError("batch_size must be at least 2: a pair alone has no negative.")
+        if not self.learning_rate > 0:
+            raise ValueError(f"learning_rate must be above 0, got {self.learning_rate}.")
+        if not 0 <= self.warmup < 1:
+            raise ValueError(f"warmup is a share of the steps, at least 0 and below 1, got {self.warmup}.")
+
+    @property
+    def strategy(self) -> str:
+        """The sampler as it is named in tables: lsh with its bits."""
+        return f"lsh:{self.bits}" if self.sampler == "lsh" else self.sampler
+
+
+def parse_strategy(text: str) -> dict[str, Any]:
+    """Settings for a strategy by its name; a number of bits may follow "lsh".
+
+    Raises:
+        ValueError: There is no such strategy.
+
+    Example:
+        >>> parse_strategy("lsh:128")
+        {'sampler': 'lsh', 'bits': 128}
+    """
+    name, _, bits = text.partition(":")
+    if name not in STRATEGIES:
+        raise ValueError(f"there is no sampler {name!r}; there are {', '.join(STRATEGIES)}, and lsh:BITS.")
+    if not bits:
+        return {"sampler": name}
+    if name != "lsh" or not bits.isdigit():
+        raise ValueError(f"{text!r} is not a sampler: only lsh takes a number of bits, as in lsh:512.")
+    return {"sampler": name, "bits": int(bits)}

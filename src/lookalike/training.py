@@ -1,0 +1,359 @@
+"""Training with hard negatives, from a model and a data set to a finished run.
+
+    train(model, data, Settings(sampler="lsh", bits=512, epochs=10), Path("runs/first"))
+
+Each epoch: compose batches of hard negatives from what the last epoch left (bits, floats or nothing), train on them
+with InfoNCE while every embedding is observed as it leaves the model, evaluate, save. Randomness depends on the seed,
+the epoch and the step alone, so that a run that was killed and resumed ends with the same weights.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+import zlib
+from contextlib import contextmanager
+from dataclasses import asdict
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
+
+import torch
+import torch.nn.functional as F  # noqa: N812 - as everybody calls it
+from torch import Tensor, nn
+
+from lookalike.evaluation import evaluate
+from lookalike.interruptions import Interrupted, stop_requests
+from lookalike.machine import machine, versions
+from lookalike.progress import progress_bar
+from lookalike.runs import RunFolder
+from lookalike.strategies import make_loss, make_sampler
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from lookalike.data.retrieval import RetrievalData
+    from lookalike.samplers import PreEpochBatchSampler
+    from lookalike.settings import Settings
+
+logger = logging.getLogger("lookalike")
+
+EMBEDDING_BATCH = 1024  # samples at a time where no gradient is kept
+STEPS_BETWEEN_LOOKS = 50  # at the loss, on a GPU, where looking waits for it
+
+
+class Diverged(ValueError):  # noqa: N818 - said of the run, not of a mistake
+    """The loss is no longer a number."""
+
+
+def train(
+    model: nn.Module,
+    data: RetrievalData,
+    settings: Settings,
+    out: Path,
+    *,
+    device: str | None = None,
+    resume: bool = False,
+    force: bool = False,
+    model_options: dict[str, Any] | None = None,
+    report: Callable[[dict[str, Any]], None] | None = None,
+    show_progress: bool = True,
+) -> dict[str, Any]:
+    """Train a model and return the result, which is also written into the folder `out`.
+
+    Args:
+        model: Any module that turns what `data` gives into embeddings `[n, dim]`.
+        data: What to train and to test on.
+        settings: How.
+        out: The run's folder: config.json, metrics.jsonl, checkpoint.pt, result.json, model.safetensors.
+        device: Where; by default a GPU if there is one.
+        resume: Go on with the run in `out`, if there is one; a finished run is returned as it is.
+        force: Overwrite the run in `out`.
+        model_options: What the model was built with, to be kept in config.json.
+        report: Called with the metrics of every epoch.
+        show_progress: Draw a bar on a terminal.
+
+    Raises:
+        ValueError: `out` holds another run, or settings that cannot be.
+        Diverged: The loss became infinite or NaN; the last good checkpoint is kept.
+        Interrupted: Ctrl-C or SIGTERM; everything is saved.
+    """
+    device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    folder = RunFolder(out)
+    config = {**asdict(settings), "data": data.name, "data_checksum": data.checksum, "model": _name(model)}
+    config |= {"model_options": model_options or {}}
+    has_checkpoint = folder.begin(config, resume=resume, force=force)
+    if resume and (result := folder.read_result()) is not None:
+        return result
+    run = _Run(model, data, settings, torch.device(device), show_progress=show_progress)
+    if has_checkpoint:
+        run.load_state_dict(folder.load_checkpoint())
+    else:
+        folder.save_checkpoint(run.state_dict())  # whoever is killed in the first epoch begins with the same weights
+    with stop_requests() as request:
+        try:
+            while run.epoch < settings.epochs:
+                run.train_epoch(request.check)
+                metrics = run.end_epoch()
+                folder.save_checkpoint(run.state_dict())
+                if report is not None:
+                    report(metrics)
+        except Interrupted:
+            folder.save_checkpoint(run.state_dict())
+            raise
+        except Diverged as error:
+            raise Diverged(f"{error} {folder.checkpoint} keeps the state after epoch {len(run.history)}.") from None
+        result = {**run.result(), "config": config, "machine": machine(device), "versions": versions()}
+        folder.finish(result, model.state_dict())
+    return result
+
+
+class _Run:
+    """A training in progress: what happens in an epoch, and what a checkpoint holds."""
+
+    def __init__(
+        self, model: nn.Module, data: RetrievalData, settings: Settings, device: torch.device, *, show_progress: bool
+    ) -> None:
+        self.settings, self.device, self.show_progress = settings, device, show_progress
+        self.train_part, self.test_part = data.train.to(device), data.test.to(device)
+        self.model, self.criterion = model.to(device), make_loss(settings).to(device)
+        self.sampler = make_sampler(data.train, settings)
+        self.optimizer = make_optimizer([self.model, self.criterion], settings, device)
+        self.precision = _precision(settings, device)
+        self.scaler = torch.amp.GradScaler(enabled=self.precision == torch.float16)
+        self.num_steps = settings.epochs * len(self.sampler)
+        self.epoch = self.step = 0
+        self.history: list[dict[str, Any]] = []  # the metrics of every epoch
+        self._warn_of_batch_normalisation()
+        self._begin_epoch()
+
+    def _warn_of_batch_normalisation(self) -> None:
+        if self.settings.sampler in ("random", "batchhard"):
+            return
+        if any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in self.model.modules()):  # noqa: SLF001
+            logger.warning(
+                "the model normalises batches: in a batch of lookalikes that removes what they have in common, and "
+                "embeddings of different batches cannot be compared; group or layer normalisation suits mining better."
+            )
+
+    def _begin_epoch(self) -> None:
+        self.losses: list[float] = []
+        self.hardness: list[float] = []
+        self.seconds = {"epoch": 0.0, "mining": 0.0}
+        self._unseen: list[Tensor] = []  # loss and hardness that nobody has looked at yet: looking waits for the GPU
+
+    def train_epoch(self, check: Callable[[], None]) -> None:
+        """Train what is left of the epoch; `check` is called after every step and may raise."""
+        if len(self.losses) == len(self.sampler):  # interrupted after the last step
+            return
+        self.model.train()
+        with self._timed("epoch"), progress_bar(self._headline(), len(self.sampler), shown=self.show_progress) as bar:
+            with self._timed("mining"):
+                if self.settings.sampler == "full" and self.epoch > 0 and not self.losses:
+                    self._refresh()
+                batches = iter(self.sampler)
+            bar.advance(len(self.losses))
+            for ids in batches:
+                self._train_on(torch.tensor(ids))
+                bar.advance(1)
+                if self.device.type == "cpu" or len(self._unseen) == STEPS_BETWEEN_LOOKS:
+                    self._look_at_losses()
+                    bar.describe(self._headline())
+                check()
+            self._look_at_losses()
+
+    def _train_on(self, ids: Tensor) -> None:
+        """One step on one batch."""
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.settings.learning_rate * schedule(self.step, self.num_steps, self.settings.warmup)
+        seed = zlib.crc32(f"{self.settings.seed} {self.step}".encode())
+        anchors, positives = (ids[::2], ids[1::2]) if self.train_part.pairs is None else (ids, ids)
+        inputs = self.train_part.queries(anchors, seed), self.train_part.references(positives, seed)
+        query, reference = self._embed_both(*inputs)
+        loss = self.criterion(query, reference)
+        self.optimizer.zero_grad(set_to_none=True)
+        self.scaler.scale(loss).backward()
+        if self.settings.clip:
+            self.scaler.unscale_(self.optimizer)
+            nn.utils.clip_grad_norm_([*self.model.parameters(), *self.criterion.parameters()], self.settings.clip)
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+        query, reference = (F.normalize(x.detach().float(), dim=1) for x in (query, reference))
+        with self._timed("mining"):
+            if self.train_part.pairs is None:
+                self.sampler.observe(ids, torch.stack([query, reference], dim=1).flatten(0, 1))
+            else:
+                self.sampler.observe(ids, query=query, reference=reference)
+        self._unseen.append(torch.stack([loss.detach(), hardest_similarity(query, reference)]))
+        self.step += 1
+
+    def end_epoch(self) -> dict[str, Any]:
+        """Evaluate, and return the metrics of the epoch that has ended."""
+        metrics = {
+            "epoch": self.epoch + 1,
+            "step": self.step,
+            "loss": sum(self.losses) / len(self.losses),
+            "hardest_negative": sum(self.hardness) / len(self.hardness),
+            "temperature": self.criterion.temperature,
+            **self.evaluate(),
+            "seconds": self.seconds["epoch"],
+            "mining_seconds": self.seconds["mining"],
+            "mining_share": self.seconds["mining"] / self.seconds["epoch"],
+            "kept_bytes": self.sampler.kept_bytes,
+        }
+        self.history.append(metrics)
+        self.epoch += 1
+        self._begin_epoch()
+        return metrics
+
+    def evaluate(self) -> dict[str, float]:
+        """Recall and MRR on the test part."""
+        test = self.test_part
+        query = self._embed(test.queries, len(test.query_labels))
+        reference = self._embed(test.references, len(test.reference_labels))
+        return evaluate(query, reference, test.query_labels, test.reference_labels)
+
+    def result(self) -> dict[str, Any]:
+        """What is kept of a finished run."""
+        mined = self.history[1:]  # the first epoch has nothing to mine
+        return {
+            "metrics": {name: value for name, value in self.history[-1].items() if "@" in name or name == "queries"},
+            "epochs": len(self.history),
+            "seconds": sum(epoch["seconds"] for epoch in self.history),
+            "mining_seconds_per_epoch": sum(e["mining_seconds"] for e in mined) / len(mined) if mined else None,
+            "mining_share": sum(e["mining_seconds"] for e in mined) / sum(e["seconds"] for e in mined)
+            if mined
+            else None,
+            "kept_bytes": self.sampler.kept_bytes,
+            "parameters": sum(p.numel() for p in self.model.parameters()),
+        }
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything that the rest of the run depends on."""
+        self._look_at_losses()
+        return {
+            "model": self.model.state_dict(),
+            "criterion": self.criterion.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "scaler": self.scaler.state_dict(),
+            "sampler": self.sampler.state_dict(),
+            "random": [torch.get_rng_state(), *(torch.cuda.get_rng_state_all() if self.device.type == "cuda" else [])],
+            "epoch": self.epoch,
+            "step": self.step,
+            "history": self.history,
+            "this_epoch": {"losses": self.losses, "hardness": self.hardness, "seconds": self.seconds},
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on where `state_dict` was taken."""
+        for name in ("model", "criterion", "optimizer", "scaler", "sampler"):
+            getattr(self, name).load_state_dict(state[name])
+        torch.set_rng_state(state["random"][0])
+        if self.device.type == "cuda" and len(state["random"]) == 1 + torch.cuda.device_count():
+            torch.cuda.set_rng_state_all(state["random"][1:])
+        self.epoch, self.step, self.history = state["epoch"], state["step"], state["history"]
+        for name, value in state["this_epoch"].items():
+            setattr(self, name, value)
+
+    def _embed_both(self, query: Any, reference: Any) -> tuple[Tensor, Tensor]:
+        """Queries and references by the same model, together where their shapes allow it."""
+        query, reference = (_moved(x, self.device) for x in (query, reference))
+        with torch.autocast(self.device.type, self.precision, enabled=self.precision != torch.float32):
+            if isinstance(query, Tensor) and query.shape == reference.shape:
+                first, second = self.model(torch.cat([query, reference])).chunk(2)
+                return first, second
+            return self.model(query), self.model(reference)
+
+    @torch.no_grad()
+    def _embed(self, view: Callable[[Tensor], Any], n: int) -> Tensor:
+        """The embeddings of samples 0 to n - 1, float32 [n, dim]."""
+        self.model.eval()
+        batches = torch.split(torch.arange(n), EMBEDDING_BATCH)
+        with torch.autocast(self.device.type, self.precision, enabled=self.precision != torch.float32):
+            parts = [self.model(_moved(view(ids), self.device)).float() for ids in batches]
+        self.model.train()
+        return torch.cat(parts)
+
+    def _refresh(self) -> None:
+        """Embed the whole training set with the current weights: what Pre-Epoch Full is about."""
+        part, sampler = self.train_part, cast("PreEpochBatchSampler", self.sampler)
+        if part.pairs is None:
+            sampler.refresh(self._embed(partial(part.plain, "reference"), sampler.num_samples))
+        else:
+            towers = {tower: self._embed(partial(part.plain, tower), part.pairs) for tower in ("query", "reference")}
+            sampler.refresh(**towers)
+
+    def _look_at_losses(self) -> None:
+        if not self._unseen:
+            return
+        losses, hardness = torch.stack(self._unseen, dim=1).tolist()
+        for step, loss in enumerate(losses, self.step - len(losses) + 1):
+            if not math.isfinite(loss):
+                raise Diverged(
+                    f"the loss became {loss} at step {step} of {self.num_steps} (epoch {self.epoch + 1}): "
+                    "begin anew with a lower learning rate or a longer warm-up."
+                )
+        self.losses += losses
+        self.hardness += hardness
+        self._unseen = []
+
+    def _headline(self) -> str:
+        """What the bar says."""
+        parts = [f"epoch {self.epoch + 1}/{self.settings.epochs}"]
+        if self.losses:
+            parts.append(f"loss {self.losses[-1]:.3f}")
+        if self.history:
+            parts.append(f"R@1 {self.history[-1]['recall@1']:.1%}")
+        if self.seconds["epoch"] or self.losses:
+            parts.append(f"mining {self.seconds['mining']:.2f} s")
+        return "  ".join(parts)
+
+    @contextmanager
+    def _timed(self, name: str) -> Iterator[None]:
+        began = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds[name] += time.perf_counter() - began
+
+
+def make_optimizer(modules: list[nn.Module], settings: Settings, device: torch.device) -> torch.optim.Optimizer:
+    """AdamW; norms, biases and the temperature, which have less than two dimensions, do not decay."""
+    parameters = [p for module in modules for p in module.parameters() if p.requires_grad]
+    groups = [
+        {"params": [p for p in parameters if p.ndim > 1], "weight_decay": settings.weight_decay},
+        {"params": [p for p in parameters if p.ndim < 2], "weight_decay": 0.0},
+    ]
+    return torch.optim.AdamW(groups, lr=settings.learning_rate, fused=device.type == "cuda")
+
+
+def schedule(step: int, num_steps: int, warmup: float) -> float:
+    """The learning rate's share: a rise over the first steps, then half a cosine down to zero."""
+    rising = max(1, round(warmup * num_steps))
+    if step < rising:
+        return (step + 1) / rising
+    return (1 + math.cos(math.pi * (step - rising) / max(1, num_steps - rising))) / 2
+
+
+def hardest_similarity(query: Tensor, reference: Tensor) -> Tensor:
+    """The cosine of the hardest negative in the batch, averaged over the queries: how hard the batch is."""
+    similarity = query @ reference.T
+    similarity.fill_diagonal_(-torch.inf)
+    return similarity.amax(dim=1).mean()
+
+
+def _moved(x: Any, device: torch.device) -> Any:
+    if isinstance(x, dict):
+        return {name: value.to(device, non_blocking=True) for name, value in x.items()}
+    return x.to(device, non_blocking=True)
+
+
+def _precision(settings: Settings, device: torch.device) -> torch.dtype:
+    if device.type != "cuda" or not settings.mixed_precision:
+        return torch.float32
+    return torch.bfloat16 if torch.cuda.is_bf16_supported() else torch.float16
+
+
+def _name(model: nn.Module) -> str:
+    return f"{type(model).__name__} of {sum(p.numel() for p in model.parameters()):,} parameters"

@@ -1,0 +1,87 @@
+import ir_measures
+import pytest
+import torch
+from ir_measures import RR, Success
+from torch.nn.functional import normalize
+
+from lookalike import evaluate, evaluation
+
+
+def judged(query, reference, query_labels, reference_labels, exclude=None):
+    """The same measures by ir-measures, over explicit lists of documents and judgements."""
+    similarity = normalize(query.double(), dim=1) @ normalize(reference.double(), dim=1).T
+    qrels, run = [], []
+    for i in range(len(query)):
+        left_out = set() if exclude is None else set(exclude[i].tolist())
+        for j in range(len(reference)):
+            if j in left_out:
+                continue
+            if query_labels[i] == reference_labels[j]:
+                qrels.append(ir_measures.Qrel(str(i), str(j), 1))
+            run.append(ir_measures.ScoredDoc(str(i), str(j), float(similarity[i, j])))
+    percent = max(1, len(reference) // 100)
+    measures = {
+        "recall@1": Success @ 1,
+        "recall@5": Success @ 5,
+        "recall@10": Success @ 10,
+        "recall@1%": Success @ percent,
+        "mrr@10": RR @ 10,
+    }
+    found = ir_measures.calc_aggregate(list(measures.values()), qrels, run)
+    return {name: found[measure] for name, measure in measures.items()}
+
+
+@pytest.mark.parametrize("chunk_bytes", [1 << 28, 1 << 12])
+@pytest.mark.parametrize(("q", "r", "classes"), [(40, 250, 30), (1, 1, 1), (25, 7, 5), (60, 320, 3)])
+def test_agrees_with_ir_measures(monkeypatch, chunk_bytes, q, r, classes):
+    monkeypatch.setattr(evaluation, "CHUNK_BYTES", chunk_bytes)
+    torch.manual_seed(q)
+    query, reference = torch.randn(q, 4), torch.randn(r, 4)
+    labels = torch.randint(0, classes, (q,)), torch.randint(0, classes, (r,))
+    if r == 1:
+        labels = torch.zeros(1, dtype=torch.int64), torch.zeros(1, dtype=torch.int64)
+    found = evaluate(query, reference, *labels)
+    for name, value in judged(query, reference, *labels).items():
+        assert found[name] == pytest.approx(value), name
+
+
+def test_a_set_searched_in_itself():
+    torch.manual_seed(1)
+    x, labels = torch.randn(90, 5), torch.arange(90) // 3
+    itself = torch.arange(90)[:, None]
+    found = evaluate(x, x, labels, labels, exclude=itself)
+    assert evaluate(x, x, labels, labels)["recall@1"] == 1.0
+    for name, value in judged(x, x, labels, labels, itself).items():
+        assert found[name] == pytest.approx(value), name
+
+
+def test_of_equal_similarities_the_smaller_id_comes_first():
+    query, reference = torch.ones(2, 3), torch.ones(20, 3)
+    found = evaluate(query, reference, [7, 0], torch.arange(20))
+    assert found["recall@1"] == 0.5
+    assert found["recall@5"] == 0.5
+    assert found["recall@10"] == 1.0
+    assert found["mrr@10"] == pytest.approx((1 / 8 + 1) / 2)
+
+
+def test_queries_without_a_positive_are_left_out():
+    query, reference = torch.eye(3), torch.eye(3)
+    found = evaluate(query, reference, [0, 5, 2], [0, 1, 2])
+    assert found["queries"] == 2
+    assert found["recall@1"] == 1.0
+    excluded = evaluate(query, reference, [0, 1, 2], [0, 1, 2], exclude=[[0, -1], [-1, -1], [0, 1]])
+    assert excluded["queries"] == 2  # the first query's only positive is excluded
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ((torch.eye(2), torch.eye(2), [5, 6], [0, 1]), "no query has a positive"),
+        ((torch.eye(2), torch.full((2, 2), torch.nan), [0, 1], [0, 1]), "reference has a row that is not finite"),
+        ((torch.eye(2), torch.eye(3), [0, 1], [0, 1, 2]), "the same dimension, got 2 and 3"),
+        ((torch.eye(2), torch.eye(2), [0], [0, 1]), "query_labels must have one label"),
+    ],
+)
+def test_mistakes(arguments, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        evaluate(*arguments)

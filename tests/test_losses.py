@@ -1,0 +1,104 @@
+import math
+
+import pytest
+import torch
+from torch.nn.functional import cosine_similarity
+
+from lookalike import InfoNCE
+from tests.processes import on_ranks
+
+
+def plain(query, reference, temperature, smoothing, hard_fraction=None):
+    """The loss from queries to references by a double loop."""
+    n = len(query)
+    total = 0.0
+    for i in range(n):
+        logits = [float(cosine_similarity(query[i], reference[j], dim=0)) / temperature for j in range(n)]
+        negatives = sorted((logits[j] for j in range(n) if j != i), reverse=True)
+        if hard_fraction is not None:
+            negatives = negatives[: math.ceil(hard_fraction * (n - 1))]
+        shown = [logits[i], *negatives]
+        log_sum = math.log(sum(math.exp(value) for value in shown))
+        target = [smoothing / len(shown)] * len(shown)
+        target[0] += 1 - smoothing
+        total += sum(share * (log_sum - value) for share, value in zip(target, shown, strict=True))
+    return total / n
+
+
+@pytest.mark.parametrize("n", [1, 2, 7])
+@pytest.mark.parametrize("hard_fraction", [None, 0.5, 1.0, 0.01])
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("symmetric", [False, True])
+def test_equals_a_double_loop(n, hard_fraction, smoothing, symmetric):
+    torch.manual_seed(n)
+    query, reference = torch.randn(n, 5), torch.randn(n, 5)
+    criterion = InfoNCE(0.2, label_smoothing=smoothing, symmetric=symmetric, hard_fraction=hard_fraction)
+    expected = plain(query, reference, 0.2, smoothing, hard_fraction)
+    if symmetric:
+        expected = (expected + plain(reference, query, 0.2, smoothing, hard_fraction)) / 2
+    assert criterion(query, reference).item() == pytest.approx(expected, rel=1e-5, abs=1e-6)
+
+
+def test_temperature_is_learned_in_log_space_and_stays_within_its_limits():
+    torch.manual_seed(0)
+    criterion = InfoNCE(0.07)
+    optimizer = torch.optim.SGD(criterion.parameters(), lr=10.0)
+    x = torch.randn(16, 8)
+    for _ in range(50):  # perfect pairs: colder is always better
+        optimizer.zero_grad()
+        criterion(x, x + 0.01 * torch.randn(16, 8)).backward()
+        optimizer.step()
+    criterion(x, x)
+    assert criterion.temperature == pytest.approx(0.01)
+    with torch.no_grad():
+        criterion.log_temperature.fill_(math.log(1e-6))
+    criterion(x, x.flip(0)).backward()  # wrong pairs: warmer is better, and there is a gradient to get there
+    assert criterion.temperature == pytest.approx(0.01)
+    assert criterion.log_temperature.grad < 0
+    assert not InfoNCE(learnable=False).log_temperature.requires_grad
+
+
+def gradients_on_a_rank(rank, sizes, options):
+    """Of a linear model and the temperature, averaged over ranks as DistributedDataParallel does."""
+    torch.manual_seed(0)
+    x, y, model = torch.randn(sum(sizes), 6), torch.randn(sum(sizes), 6), torch.nn.Linear(6, 4)
+    own = slice(sum(sizes[:rank]), sum(sizes[: rank + 1]))
+    criterion = InfoNCE(**options)
+    loss = criterion(model(x[own]), model(y[own]))
+    loss.backward()
+    gradients = [p.grad for p in (*model.parameters(), *criterion.parameters())]
+    if len(sizes) > 1:
+        for value in (loss.detach(), *gradients):
+            torch.distributed.all_reduce(value)
+            value.div_(len(sizes))
+    return [loss.detach(), *gradients]
+
+
+@pytest.mark.parametrize("sizes", [[4, 4], [5, 4, 4]])
+@pytest.mark.parametrize("options", [{}, {"hard_fraction": 0.5}, {"symmetric": False}])
+def test_ranks_together_have_the_loss_and_gradient_of_the_global_batch(sizes, options):
+    expected = gradients_on_a_rank(0, [sum(sizes)], options)
+    for found in on_ranks(len(sizes), gradients_on_a_rank, sizes, options):
+        for mine, truth in zip(found, expected, strict=True):
+            assert torch.allclose(mine, truth, atol=1e-6)
+
+
+def test_half_precision_embeddings_are_compared_in_single():
+    torch.manual_seed(0)
+    query, reference = torch.randn(6, 8).bfloat16(), torch.randn(6, 8).bfloat16()
+    criterion = InfoNCE()
+    expected = criterion(query.float(), reference.float())
+    with torch.autocast("cpu", torch.bfloat16):
+        assert torch.equal(criterion(query, reference), expected)
+
+
+def test_mistakes():
+    for options, sentence in (
+        ({"temperature": 0}, "temperature must be between"),
+        ({"label_smoothing": 1.0}, "label_smoothing must be"),
+        ({"hard_fraction": 0.0}, "hard_fraction must be"),
+    ):
+        with pytest.raises(ValueError, match=sentence):
+            InfoNCE(**options)
+    with pytest.raises(ValueError, match="the same shape"):
+        InfoNCE()(torch.randn(3, 4), torch.randn(2, 4))

@@ -1,0 +1,205 @@
+import contextlib
+import itertools
+import json
+import multiprocessing
+import os
+import random
+import signal
+import time
+
+import pytest
+import torch
+from torch import nn
+
+from lookalike.interruptions import Interrupted
+from lookalike.settings import STRATEGIES, Settings, parse_strategy
+from lookalike.training import Diverged, make_optimizer, schedule, train
+from tests.toys import toy_data, toy_model
+
+TIMES = ("seconds", "mining_seconds", "mining_share", "mining_seconds_per_epoch")
+
+
+def quick(sampler="lsh", **options):
+    return Settings(**{"bits": 64, "epochs": 4, "batch_size": 8, **parse_strategy(sampler), **options})
+
+
+def metrics(folder):
+    """Everything that was recorded, but for times."""
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    lines.append(json.loads((folder / "result.json").read_text()))
+    return [{name: value for name, value in line.items() if name not in TIMES} for line in lines]
+
+
+@pytest.mark.parametrize("paired", [False, True])
+@pytest.mark.parametrize("sampler", STRATEGIES)
+def test_every_strategy_learns(tmp_path, sampler, paired):
+    data = toy_data(paired=paired)
+    seen = []
+    result = train(toy_model(), data, quick(sampler, epochs=6), tmp_path, report=seen.append)
+    assert [epoch["epoch"] for epoch in seen] == [1, 2, 3, 4, 5, 6]
+    assert seen[-1]["loss"] < seen[0]["loss"]
+    assert result["metrics"]["recall@1"] > 0.5  # of new classes; chance is 5%
+    assert result["metrics"] == {name: seen[-1][name] for name in result["metrics"]}
+    towers = 2 if paired else 1
+    samples = 30 if paired else 120
+    kept = {"lsh": samples * 8 + -(-samples // 8), "incremental": samples * 64, "full": samples * 64}
+    assert result["kept_bytes"] == towers * kept.get(sampler, 0)
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "config.json", "metrics.jsonl", "checkpoint.pt", "result.json", "model.safetensors"
+    }  # fmt: skip
+
+
+def test_mined_batches_are_harder(tmp_path):
+    data = toy_data(classes=100)
+    hardest = {}
+    for sampler in ("random", "lsh"):
+        seen = []
+        standing_still = quick(sampler, batch_size=5, learning_rate=1e-9)  # a model that learns evens out the hardness
+        train(toy_model(), data, standing_still, tmp_path / sampler, report=seen.append)
+        hardest[sampler] = [epoch["hardest_negative"] for epoch in seen]
+    assert hardest["lsh"][0] == hardest["random"][0]  # nothing is known in the first epoch
+    assert all(mined > drawn + 0.1 for mined, drawn in zip(hardest["lsh"][1:], hardest["random"][1:], strict=True))
+
+
+@pytest.mark.parametrize("paired", [False, True])
+@pytest.mark.parametrize("sampler", STRATEGIES)
+def test_stopped_after_any_step_and_resumed_it_ends_the_same(tmp_path, sampler, paired):
+    data, settings = toy_data(paired=paired), quick(sampler)
+    train(toy_model(), data, settings, tmp_path / "whole")
+    for steps in (1, 3, 4, 5, 3, 8, 7):  # some end with the last batch of an epoch, most in its middle
+        with contextlib.suppress(Interrupted):
+            train(_stopping_in(steps), data, settings, tmp_path / "parts", resume=True)
+    train(toy_model(seed=9), data, settings, tmp_path / "parts", resume=True)
+    assert metrics(tmp_path / "parts") == metrics(tmp_path / "whole")
+    weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "parts")]
+    assert weights[0] == weights[1]
+
+
+def _stopping_in(steps):
+    """A model that asks its own process to terminate in the so-manieth training step."""
+    model = toy_model()
+    calls = 0
+
+    def count(module, _inputs):
+        nonlocal calls
+        calls += module.training
+        if calls == steps and module.training:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    model.register_forward_pre_hook(count)
+    return model
+
+
+def train_in_process(folder):
+    torch.set_num_threads(1)
+    train(toy_model(), toy_data(), quick(epochs=12), folder, resume=True)
+
+
+def test_killed_at_twenty_random_moments_it_ends_the_same(tmp_path):
+    """kill -9 leaves no time to save anything; what was saved before must do."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["tests.test_training"])
+    whole = context.Process(target=train_in_process, args=(tmp_path / "whole",))
+    began = time.perf_counter()
+    whole.start()
+    whole.join()
+    duration = time.perf_counter() - began
+    moments, kills, lives = random.Random(0), 0, 0
+    while kills < 20:
+        lives += 1
+        assert lives < 200, "the run ends before it can be killed"
+        process = context.Process(target=train_in_process, args=(tmp_path / "killed",))
+        process.start()
+        time.sleep(moments.uniform(0, duration / 4))
+        process.kill()
+        process.join()
+        kills += process.exitcode == -signal.SIGKILL
+        if (tmp_path / "killed" / "result.json").exists() and kills < 20:  # all over: go back, and on killing
+            (tmp_path / "killed" / "result.json").unlink()
+            (tmp_path / "killed" / "checkpoint.pt").unlink()
+    last = context.Process(target=train_in_process, args=(tmp_path / "killed",))
+    last.start()
+    last.join()
+    assert last.exitcode == 0
+    assert metrics(tmp_path / "killed") == metrics(tmp_path / "whole")
+    assert not list((tmp_path / "killed").glob("model.safetensors?*"))
+
+
+class Failing(nn.Module):
+    """Gives NaN from some training step on."""
+
+    def __init__(self, healthy_steps):
+        super().__init__()
+        self.inner, self.left = toy_model(), healthy_steps
+
+    def forward(self, x):
+        self.left -= self.training
+        return self.inner(x) * (torch.nan if self.left < 0 else 1.0)
+
+
+def test_a_loss_that_is_no_number_stops_the_run_and_keeps_the_last_good_state(tmp_path):
+    with pytest.raises(Diverged, match=r"became nan at step 19 of 32 \(epoch 3\).*keeps the state after epoch 2"):
+        train(Failing(18), toy_data(), quick(), tmp_path)
+    state = torch.load(tmp_path / "checkpoint.pt", weights_only=True)
+    assert state["epoch"] == 2
+    assert all(bool(torch.isfinite(tensor).all()) for tensor in state["model"].values())
+    assert len((tmp_path / "metrics.jsonl").read_text().splitlines()) == 2
+
+
+def test_other_peoples_runs_are_not_touched(tmp_path):
+    data = toy_data()
+    train(toy_model(), data, quick(), tmp_path)
+    before = (tmp_path / "result.json").read_bytes()
+    with pytest.raises(ValueError, match="holds a finished run; --force overwrites it"):
+        train(toy_model(), data, quick(), tmp_path)
+    with pytest.raises(ValueError, match=r"another configuration: bits was 64, now 128; epochs was 4, now 5\."):
+        train(toy_model(), data, quick(bits=128, epochs=5), tmp_path, resume=True)
+    assert (tmp_path / "result.json").read_bytes() == before
+    assert train(toy_model(), data, quick(), tmp_path, resume=True) == json.loads(before)
+    train(toy_model(), data, quick(epochs=2), tmp_path, force=True)
+    assert len((tmp_path / "metrics.jsonl").read_text().splitlines()) == 2
+    (tmp_path / "result.json").unlink()
+    with pytest.raises(ValueError, match=r"an unfinished run \(--resume goes on with it\)"):
+        train(toy_model(), data, quick(epochs=2), tmp_path)
+    (tmp_path / "checkpoint.pt").write_bytes(b"half a checkp")
+    with pytest.raises(ValueError, match="cannot be read"):
+        train(toy_model(), data, quick(epochs=2), tmp_path, resume=True)
+
+
+def test_weights_decay_but_norms_biases_and_temperature_do_not():
+    model = toy_model()
+    optimizer = make_optimizer([model], quick(), torch.device("cpu"))
+    decaying = {id(p) for group in optimizer.param_groups if group["weight_decay"] for p in group["params"]}
+    assert decaying == {id(model[0].weight), id(model[4].weight)}
+
+
+def test_schedule_rises_then_falls_to_zero():
+    rates = [schedule(step, 100, 0.1) for step in range(101)]
+    assert rates[0] == pytest.approx(0.1)
+    assert rates[9] == rates[10] == 1.0
+    assert all(a > b for a, b in itertools.pairwise(rates[10:]))
+    assert rates[100] == 0
+    assert schedule(0, 1, 0.0) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"sampler": "hardest"}, "no sampler 'hardest'; there are random, batchhard, full, incremental, lsh"),
+        ({"epochs": 0}, "epochs must be at least 1"),
+        ({"batch_size": 1}, "batch_size must be at least 2"),
+        ({"learning_rate": 0.0}, "learning_rate must be above 0"),
+        ({"warmup": 1.0}, "warmup is a share"),
+    ],
+)
+def test_settings_that_cannot_be(options, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        Settings(**options)
+
+
+def test_strategies_by_name():
+    assert parse_strategy("lsh:128") == {"sampler": "lsh", "bits": 128}
+    assert Settings(**parse_strategy("lsh:128")).strategy == "lsh:128"
+    for text in ("random:128", "lsh:many", "lsh:-8"):
+        with pytest.raises(ValueError, match="only lsh takes a number of bits"):
+            parse_strategy(text)
