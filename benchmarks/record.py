@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 RESULTS = Path(__file__).parent / "results"
-PACKAGES = ("lookalike", "torch", "numpy", "numba", "faiss-cpu")
+PACKAGES = ("lookalike", "torch", "numpy", "numba", "faiss-cpu", "cuda-core")
 
 
 def machine() -> dict[str, Any]:
