@@ -40,8 +40,12 @@ def _word(value):
 def emulated_kernels(macros, folder):
     source = "\n".join((Path(nvrtc.__file__).parent / name).read_text() for name in nvrtc.SOURCES)
     source = source.replace("extern __shared__ i64 room[];", "i64* room = dynamic_memory;")
-    source, products = re.subn(r'asm\("mma.*?\);', "multiply_add_emulated(sum, a, b0, b1);", source, flags=re.DOTALL)
-    assert products == 1
+    for instruction, same in (
+        ("mma", "multiply_add_emulated(sum, a, b0, b1);"),
+        ("{ .reg .pred differ", "if (x != y) top = max(top, value);"),
+    ):
+        source, found = re.subn(rf'asm\("{re.escape(instruction)}.*?\);\n', same + "\n", source, flags=re.DOTALL)
+        assert found == 1
     lines = [f'#include "{HERE / "emulator.hpp"}"', source, *(f"EMULATED({name})" for name in NAMES)]
     name = "_".join(str(value) for _, value in macros)
     path = Path(folder) / f"{name}.cpp"

@@ -5,6 +5,12 @@ constexpr int PLACE_BITS = 19;  // of a row in the sample
 constexpr int UNROLLED = TILES > 4 ? 1 : 2;  // what the registers hold
 constexpr int UNIT = (COMPLEMENT ? 1 : 2) << PLACE_BITS;
 
+// top = max(top, value) unless x == y, in the two instructions that the compiler does not find.
+__device__ __forceinline__ void raise_unless(int x, int y, int& top, int value) {
+    asm("{ .reg .pred differ; setp.ne.s32 differ, %1, %2; @differ max.s32 %0, %0, %3; }"
+        : "+r"(top) : "r"(x), "r"(y), "r"(value));
+}
+
 // The best row of each group of the sample, as closeness << PLACE_BITS | place, where nearer and smaller ids are larger.
 // `closeness` is what of the distance depends on the column, and `offsets` holds the part of the whole that needs no
 // product. A group is `run` columns that one lane sees in one position. `marks` are labels cut to 32 bits: where two
@@ -41,8 +47,8 @@ __device__ __forceinline__ void survey_groups(
 #pragma unroll
             for (int i = 0; i < 4 * TILES; ++i) {
                 const int value = sums[i / 4][i % 4] * UNIT + (i % 2 ? offset.y : offset.x);
-                if (!MARKED || own[i / 4][i % 4 / 2] != (i % 2 ? mark.y : mark.x))
-                    top[i / 4][i % 4] = max(top[i / 4][i % 4], value);
+                if (MARKED) raise_unless(own[i / 4][i % 4 / 2], i % 2 ? mark.y : mark.x, top[i / 4][i % 4], value);
+                else top[i / 4][i % 4] = max(top[i / 4][i % 4], value);
             }
         }
 #pragma unroll
