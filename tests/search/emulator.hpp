@@ -167,10 +167,10 @@ inline uint32_t __shfl_sync(uint32_t, uint32_t value, int from) {
     return emulator::exchange(&value, 1, [from](auto& table) { return table[from][0]; });
 }
 
-// mma.m16n8k256 with .b1 operands and .and.popc, element by element as the PTX manual places them: bit i of a fragment
-// lies in register i / 32. A: row = group (+ 8 in registers 1 and 3), column = 32 * member + i % 32 (+ 128 from register
-// 2 on). B: row = 32 * member + i % 32 (+ 128 in register 1), column = group. C: row = group (+ 8 from 2 on),
-// column = 2 * member + i % 2.
+// mma.m16n8k256 with .b1 operands and .and.popc, element by element as the PTX manual places them; bit i of a fragment
+// lies in register i / 32. A: row = group (+ 8 in registers 1 and 3), column = 32 * member + i % 32 (+ 128 in registers
+// 2 and 3). B: row = 32 * member + i % 32 (+ 128 in register 1), column = group. C: row = group (+ 8 in registers 2 and
+// 3), column = 2 * member + register % 2.
 inline void multiply_add_emulated(int (&sum)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
     const uint32_t words[6] = {a[0], a[1], a[2], a[3], b0, b1};
     const unsigned lane = threadIdx.x % 32;

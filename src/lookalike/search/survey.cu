@@ -11,7 +11,7 @@ __device__ __forceinline__ void raise_unless(int x, int y, int& top, int value) 
         : "+r"(top) : "r"(x), "r"(y), "r"(value));
 }
 
-// The best row of each group of the sample, as closeness << PLACE_BITS | place, where nearer and smaller ids are larger.
+// The best row of each group of the sample, as closeness << PLACE_BITS | place: nearer rows and smaller ids are larger.
 // `closeness` is what of the distance depends on the column, and `offsets` holds the part of the whole that needs no
 // product. A group is `run` columns that one lane sees in one position. `marks` are labels cut to 32 bits: where two
 // collide, a row of the sample is left out, which makes a limit wider.
@@ -56,8 +56,8 @@ __device__ __forceinline__ void survey_groups(
 #pragma unroll
             for (int h = 0; h < 2; ++h) {
                 const i64 row = first + 16 * m + g + 8 * h;
-                if (row < num_queries)
-                    *reinterpret_cast<int2*>(best + row * stride + 8 * part + 2 * t) = {top[m][2 * h], top[m][2 * h + 1]};
+                int2* const place = reinterpret_cast<int2*>(best + row * stride + 8 * part + 2 * t);
+                if (row < num_queries) *place = {top[m][2 * h], top[m][2 * h + 1]};
             }
     }
 }
