@@ -4,7 +4,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lookalike import SignHasher
+from lookalike import SignHasher, hashing
 
 
 def embeddings(n, dim, seed=0, offset=0.0):
@@ -169,3 +169,10 @@ def test_empty_input():
     hasher = SignHasher(8, 16)
     hasher.update_mean(torch.zeros(0, 8))
     assert hasher.encode(torch.zeros(0, 8)).shape == (0, 2)
+
+
+@pytest.mark.parametrize("bits", [8, 64, 1000])
+def test_packing_on_a_device_is_numpys(bits):
+    signs = torch.rand(300, bits, generator=torch.manual_seed(bits)) < 0.5
+    signs[:2] = torch.tensor([[True], [False]])
+    assert np.array_equal(hashing._pack_by_products(signs), np.packbits(signs.numpy(), axis=1, bitorder="little"))

@@ -41,7 +41,12 @@ CODES = torch.tensor([[0, 0], [1, 0], [3, 0], [7, 0]], dtype=torch.uint8)
         ({"exclude": ([0, 1], [0])}, ValueError, r"exclude offsets must have length 5 \(queries \+ 1\), got 2."),
         ({"exclude": ([0, 2, 1, 1, 1], [0])}, ValueError, "must rise from 0 to the number of ids, 1"),
         ({"exclude": ([0, 1, 1, 1, 1], [4])}, ValueError, "exclude ids must be between 0 and 3, got 4 to 4."),
-        ({"backend": "faiss"}, ValueError, "backend must be one of 'auto', 'reference', 'cpu', 'matmul', got 'faiss'."),
+        (
+            {"backend": "faiss"},
+            ValueError,
+            "backend must be one of 'auto', 'reference', 'cpu', 'matmul', 'cuda', got 'faiss'.",
+        ),
+        ({"memory": 0}, ValueError, "memory must be at least 1, got 0."),
     ],
 )
 def test_bad_input_gets_a_sentence(change, error, sentence):

@@ -14,7 +14,7 @@ from lookalike.search.request import Neighbours, Request, checked_request
 
 __all__ = ["Neighbours", "hamming_topk"]
 
-BACKENDS = ("reference", "cpu", "matmul")
+BACKENDS = ("reference", "cpu", "matmul", "cuda")
 SMALL = 1 << 22  # pairs below which loading the compiled kernel takes longer than the search itself
 
 
@@ -28,6 +28,7 @@ def hamming_topk(
     exclude: tuple[Any, Any] | None = None,
     backend: str = "auto",
     progress: bool = False,
+    memory: int | None = None,
 ) -> Neighbours:
     """Find the k codes nearest to each query by Hamming distance, exactly.
 
@@ -42,16 +43,20 @@ def hamming_topk(
         database_labels: Integers `[n]`; by default the query labels, if the queries are the database.
         exclude: Further database ids that a query must not get, as a pair of integer arrays: `offsets` `[q + 1]` and
             `ids`, where query i excludes `ids[offsets[i]:offsets[i + 1]]`.
-        backend: "auto", "cpu" (compiled, threads as `torch.get_num_threads()`), "matmul" (any torch device) or
-            "reference" (plain and slow).
-        progress: Show a bar on a terminal.
+        backend: "auto", "cpu" (compiled, threads as `torch.get_num_threads()`), "cuda" (NVIDIA GPUs of compute
+            capability 8.0 and later, with `cuda-core` installed), "matmul" (any torch device) or "reference" (plain
+            and slow).
+        progress: Show a bar on a terminal, where a search takes long enough for one.
+        memory: Bytes of device memory that "cuda" works with beside codes and answer; by default up to 2 GiB, and not
+            more than half of what is free. Less means more passes.
 
     Returns:
         `Neighbours(distances, indices)`, int32 and int64 `[q, k]`, on the device of the queries.
 
     Raises:
         TypeError: Codes are not uint8, or labels or ids are not integers.
-        ValueError: Shapes do not fit together, k is not positive, an id is out of range or the backend is unknown.
+        ValueError: Shapes do not fit together, k is not positive, an id is out of range, or the backend is unknown or
+            cannot be used here.
 
     Example:
         >>> import torch
@@ -61,7 +66,7 @@ def hamming_topk(
     """
     request = checked_request(
         queries, database, k, query_labels=query_labels, database_labels=database_labels, exclude=exclude,
-        progress=progress,
+        progress=progress, memory=memory,
     )  # fmt: skip
     if backend != "auto" and backend not in BACKENDS:
         raise ValueError(f"backend must be one of 'auto', {', '.join(map(repr, BACKENDS))}, got {backend!r}.")
@@ -70,17 +75,38 @@ def hamming_topk(
         return Neighbours(absent.int(), absent)
     name = choose_backend(request) if backend == "auto" else backend
     device = request.queries.device
-    if name == "cpu":
-        request = request.to("cpu")
+    if name == "cuda":
+        why_not = _cuda_obstacle(request)
+        if why_not is not None:
+            raise ValueError(f"backend 'cuda' cannot be used here: {why_not}.")
+    if name == "cpu" or (name == "cuda" and device.type != "cuda"):
+        request = request.to(name)
     distances, indices = importlib.import_module(f"lookalike.search.{name}").topk(request)
     return Neighbours(distances.to(device), indices.to(device))
 
 
 def choose_backend(request: Request) -> str:
     """The backend that `backend="auto"` takes for this request."""
-    if request.queries.device.type != "cpu" or request.num_queries * request.num_database <= SMALL:
+    if request.num_queries * request.num_database <= SMALL:
         return "matmul"
-    return "cpu" if _numba_is_installed() else "matmul"
+    if request.queries.device.type == "cuda":
+        why_not = _cuda_obstacle(request)
+        if why_not is None:
+            return "cuda"
+        _say_once(f"searching by matrix products, not with the CUDA kernels, because {why_not}.")
+        return "matmul"
+    return "cpu" if request.queries.device.type == "cpu" and _numba_is_installed() else "matmul"
+
+
+def _cuda_obstacle(request: Request) -> str | None:
+    from lookalike.search.cuda import obstacle  # noqa: PLC0415, not needed without a GPU
+
+    return obstacle(request)
+
+
+@cache
+def _say_once(sentence: str) -> None:
+    logging.getLogger("lookalike").warning(sentence)
 
 
 @cache

@@ -27,6 +27,7 @@ class Request:
     database_labels: Tensor | None = None  # int64 [n]
     exclude: tuple[Tensor, Tensor] | None = None  # int64 [q + 1] offsets, int64 [m] ids, ascending within a query
     progress: bool = False
+    memory: int | None = None  # bytes a backend may work with beside the answer, where it can choose
 
     @property
     def num_queries(self) -> int:
@@ -83,6 +84,7 @@ def checked_request(
     database_labels: Any,
     exclude: tuple[Any, Any] | None,
     progress: bool,
+    memory: int | None = None,
 ) -> Request:
     """Check everything a caller can get wrong, before any work is done."""
     is_self_join = database is queries
@@ -108,6 +110,7 @@ def checked_request(
         database_labels=database_labels,
         exclude=None if exclude is None else _checked_exclude(exclude, queries, len(database)),
         progress=progress,
+        memory=None if memory is None else checked_positive("memory", memory),
     )
 
 

@@ -1,0 +1,193 @@
+"""Hamming search on a GPU against exact search by matrix products there: from codes to neighbours in order.
+
+    python -m benchmarks.search_gpu
+
+Ours is timed on whole self-joins, labels excluded. The others compare every query with every row, so a slice of the
+queries gives their rate. Before anything is timed, queries spread over the data are compared with the reference.
+Results are written after every row, so a run that is cut off keeps what it has.
+"""
+
+import statistics
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import torch
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks import record
+from lookalike import SignHasher, hamming_topk
+from lookalike.data.synthetic import clustered_embeddings
+from lookalike.search import reference
+from lookalike.search.request import checked_request
+
+K = 128
+DIM = 768
+ROWS = "25882,35532,40007,59551,532736"  # the training sets of the paper's timing table
+CORPUS = 8_841_823  # passages of MS MARCO
+BIT_PRODUCTS = 5.2e15  # per second and H200, measured: mma.sync, one bit, and + popcount
+SCORES = 1 << 29  # similarities in memory at a time
+
+Matrix = torch.Tensor
+
+
+def main(
+    rows: Annotated[str, typer.Option(help="Numbers of samples, comma-separated.")] = ROWS,
+    bits: Annotated[str, typer.Option(help="Code lengths, comma-separated.")] = "128,256,512,1024",
+    repeats: Annotated[int, typer.Option(min=1, help="Timings; the median counts.")] = 7,
+    slice_size: Annotated[int, typer.Option("--slice", min=32, help="Queries of the others, at most.")] = 8192,
+    corpus: Annotated[bool, typer.Option("--corpus", help="Also all queries of the last row in 8.8 M codes.")] = False,
+    others: Annotated[bool, typer.Option(help="Time exact search as well.")] = True,
+) -> None:
+    """Measure, print a table and write benchmarks/results/search_gpu.json."""
+    lengths = [int(part) for part in bits.split(",")]
+    result: dict[str, Any] = {
+        "gpu": {"name": torch.cuda.get_device_name(), "cuda": torch.version.cuda},
+        "settings": {"k": K, "dim": DIM, "repeats": repeats, "slice": slice_size, "bit_products": BIT_PRODUCTS},
+        "search": [],
+    }
+    for n in (int(part) for part in rows.split(",")):
+        x, labels = (part.cuda() for part in clustered_embeddings(n, DIM, seed=n))
+        codes = _codes(x, max(lengths))
+        exact = _exact(x, labels, slice_size) if others else {}
+        for length in lengths:
+            short = codes[:, : length // 8].contiguous()
+            peers = exact | (_int8(short, labels, slice_size) if others else {})
+            result["search"].append(_row(short, short, labels, labels, repeats, peers))
+            record.write("search_gpu", result)
+        if corpus and n == int(rows.split(",")[-1]):
+            del x
+            for length in lengths:
+                short = codes[:, : length // 8].contiguous()
+                result["search"].append(_row(short, _noisy_copies(short, CORPUS), None, None, max(1, repeats // 3), {}))
+                record.write("search_gpu", result)
+    _show(result)
+
+
+def _codes(x: Matrix, length: int) -> Matrix:
+    hasher = SignHasher(DIM, length).cuda()
+    hasher.update_mean(x)
+    return hasher.encode(x)
+
+
+def _row(
+    queries: Matrix, database: Matrix, query_labels: Matrix | None, labels: Matrix | None, repeats: int,
+    peers: dict[str, float],
+) -> dict[str, Any]:  # fmt: skip
+    options: dict[str, Any] = {"query_labels": query_labels, "database_labels": labels}
+    _check(queries, database, options)
+    seconds = _seconds(lambda: hamming_topk(queries, database, K, backend="cuda", **options), repeats)
+    length, pairs = 8 * queries.shape[1], len(queries) * len(database)
+    floor = pairs * max(256, length) / BIT_PRODUCTS
+    row = {
+        "queries": len(queries),
+        "rows": len(database),
+        "bits": length,
+        "seconds": round(seconds, 6),
+        "share_of_floor": round(floor / seconds, 4),
+        "others_seconds": {name: round(pairs / rate, 4) for name, rate in peers.items()},
+        "faster_by": {name: round(pairs / rate / seconds, 2) for name, rate in peers.items()},
+    }
+    print(row, flush=True)
+    return row
+
+
+def _check(queries: Matrix, database: Matrix, options: dict[str, Any]) -> None:
+    """Queries spread over the data get the reference's arrays, searched alone and as part of the whole."""
+    found = hamming_topk(queries, database, K, backend="cuda", **options)
+    some = torch.arange(0, len(queries), max(1, len(queries) // 48), device=queries.device)
+    if options["query_labels"] is not None:
+        options = {**options, "query_labels": options["query_labels"][some]}
+    request = checked_request(queries[some], database, K, **options, exclude=None, progress=False)
+    expected = reference.topk(request)
+    for name in expected._fields:
+        if not torch.equal(getattr(found, name)[some], getattr(expected, name)):
+            raise SystemExit(f"{8 * queries.shape[1]} bits, {len(database)} rows: {name} differ from the reference's")
+
+
+def _exact(x: Matrix, labels: Matrix, slice_size: int) -> dict[str, float]:
+    """Pairs per second of exact cosine search, by precision."""
+    rates = {}
+    for name, dtype, tf32 in (
+        ("fp32", torch.float32, False), ("tf32", torch.float32, True), ("bf16", torch.bfloat16, False),
+    ):  # fmt: skip
+        torch.backends.cuda.matmul.allow_tf32 = tf32
+        vectors = x.to(dtype)
+        rates[f"cosine, {name}"] = _rate(lambda a, b: a @ b.T, vectors, vectors, labels, slice_size)
+    torch.backends.cuda.matmul.allow_tf32 = False
+    return rates
+
+
+def _int8(codes: Matrix, labels: Matrix, slice_size: int) -> dict[str, float]:
+    """Pairs per second of the same Hamming search as products of +-1 in int8."""
+    shifts = torch.arange(8, dtype=torch.uint8, device=codes.device)
+    signs = ((codes.unsqueeze(-1) >> shifts & 1).to(torch.int8) * 2 - 1).flatten(1)
+    padded = torch.nn.functional.pad(signs, (0, 0, 0, -len(signs) % 8))  # what the product asks for
+
+    def product(a: Matrix, b: Matrix) -> Matrix:
+        scores: Matrix = torch._int_mm(a, b.T)[:, : len(labels)]  # noqa: SLF001, torch has no public one
+        return scores
+
+    return {"int8": _rate(product, signs, padded, labels, slice_size)}
+
+
+def _rate(
+    product: Callable[[Matrix, Matrix], Matrix], queries: Matrix, database: Matrix, labels: Matrix, slice_size: int
+) -> float:
+    """Pairs per second of matrix product, label mask and topk, tile by tile."""
+    tile = max(32, min(slice_size, SCORES // len(database) // 32 * 32))
+    count = min(len(queries) // 32 * 32, slice_size // tile * tile)
+
+    def search() -> None:
+        for first in range(0, count, tile):
+            part = slice(first, min(first + tile, count))
+            scores = product(queries[part], database)
+            scores.masked_fill_(labels[part, None] == labels, -(1 << 14))
+            scores.topk(K, dim=1)
+
+    return count * len(labels) / _seconds(search, 2)
+
+
+def _seconds(call: Callable[[], Any], repeats: int) -> float:
+    """Median time on the device, after a call that compiles and fills caches."""
+    call()
+    times: list[float] = []
+    event: Any = torch.cuda.Event
+    for _ in range(repeats):
+        start, end = event(enable_timing=True), event(enable_timing=True)
+        start.record()
+        call()
+        end.record()
+        end.synchronize()
+        times.append(start.elapsed_time(end) / 1000)
+    return statistics.median(times)
+
+
+def _noisy_copies(codes: Matrix, n: int) -> Matrix:
+    """Codes like these, more of them: an eighth of the bits flipped."""
+    generator = torch.Generator(codes.device).manual_seed(0)
+
+    def drawn(high: int, shape: tuple[int, ...], dtype: torch.dtype) -> Matrix:
+        return torch.randint(high, shape, dtype=dtype, device=codes.device, generator=generator)
+
+    many = codes[drawn(len(codes), (n,), torch.int64)]
+    flips = drawn(256, tuple(many.shape), torch.uint8)
+    for _ in range(2):
+        flips &= drawn(256, tuple(many.shape), torch.uint8)
+    return many ^ flips
+
+
+def _show(result: dict[str, Any]) -> None:
+    peers = list(dict.fromkeys(name for row in result["search"] for name in row["faster_by"]))
+    title = f"{result['gpu']['name']}, k = {K}: seconds, share of the arithmetic floor, faster by"
+    table = Table("queries", "rows", "bits", "seconds", "of floor", *peers, title=title)
+    for row in result["search"]:
+        ratios = (f"{row['faster_by'][name]:.1f}" if name in row["faster_by"] else "" for name in peers)
+        numbers = (f"{row['queries']:,}", f"{row['rows']:,}", str(row["bits"]), f"{row['seconds']:.4f}")
+        table.add_row(*numbers, f"{row['share_of_floor']:.0%}", *ratios)
+    Console().print(table)
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,269 @@
+"""Exact Hamming search on NVIDIA GPUs: binary tensor cores look at all pairs, and little else is looked at.
+
+1. *Limits by sampling.* Each query meets a sample of the database. One of its nearest samples, by the key (distance,
+   id), is its limit: somewhat more than k rows of the whole should not exceed it. Keys have no ties, so this holds for
+   codes that are all alike as well.
+2. *One scan.* Rows up to the limit are appended to the query's list, in any order.
+3. *Order.* Lists are put in order by key, which no order of arrival can change.
+4. *Repair.* A list that is too short or ran over proves nothing; its query is searched again without a limit.
+
+Everything runs on the caller's current stream, and nothing waits for the device: which queries are to be repaired is
+known there alone.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+from torch import Tensor
+
+from lookalike.search.nvrtc import Kernels, cuda_core, load_kernels
+from lookalike.search.request import Neighbours, Request
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+class Shape(NamedTuple):
+    """How the products of a code length are laid out: macros of the kernels."""
+
+    tiles: int  # sixteens of queries that a warp holds in registers
+    warps: int  # of a block
+    resident: int  # blocks of a multiprocessor, which bounds the registers
+    part: int = 2  # sixteens of queries that are tested for hits together
+    queue: int = 160  # hits of a warp that wait to be looked at
+
+
+SHAPES = {  # by words of 32 bits; codes are padded to the next length
+    4: Shape(8, 8, 2),
+    8: Shape(8, 8, 2),
+    16: Shape(4, 8, 2),
+    24: Shape(4, 4, 3),
+    32: Shape(4, 4, 3),
+    48: Shape(2, 4, 3),
+    64: Shape(2, 4, 3),
+}
+MAX_BITS = 32 * max(SHAPES)
+MAX_K = 4096  # neighbours that are put in order in the shared memory every device has
+GROUPS, PLACE_BITS, CHUNK = 512, 19, 2048  # as in survey.cu and hamming.cu
+DIRECT = 4096  # rows of a database that is not worth a sample
+DEVIATIONS = 3.5  # by which a limit is wider than needed on average
+MEMORY = 1 << 31  # bytes of working memory, where there is as much
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How a search is carried out; nothing here changes the answer."""
+
+    capacity: int  # keys that a query's list holds
+    run: int  # columns in each of GROUPS groups of the sample, 0 where no row is shut out
+    tile: int  # queries at a time
+
+
+def topk(request: Request) -> Neighbours:
+    """The `cuda` backend of `hamming_topk`."""
+    with torch.cuda.device(request.queries.device):
+        return _Search(request).run()
+
+
+def obstacle(request: Request) -> str | None:
+    """Why this backend cannot answer on the device of the queries, or None."""
+    try:
+        cuda_core()
+    except ImportError as error:
+        return f"cuda-core is missing ({error}; pip install 'lookalike[cuda]')"
+    if torch.version.hip is not None or not torch.cuda.is_available():
+        return "there is no NVIDIA GPU"
+    index = request.queries.device.index if request.queries.is_cuda else None
+    capability = torch.cuda.get_device_capability(index)
+    if capability < (8, 0):
+        return f"its binary tensor cores need compute capability 8.0, and this GPU has {capability[0]}.{capability[1]}"
+    if request.bits > MAX_BITS:
+        return f"it takes codes of up to {MAX_BITS} bits, and these have {request.bits}"
+    if request.k > MAX_K:
+        return f"it takes k up to {MAX_K}, and {request.k} is asked"
+    return None
+
+
+def make_plan(num_queries: int, n: int, asked: int, memory: int) -> Plan:
+    """Sizes of the sample, the lists and the tiles of queries, where `asked` rows per query are to be found.
+
+    A sample of n / 16 rows holds a sixteenth of a query's nearest on average. The limit is put `DEVIATIONS` standard
+    deviations beyond, so that few queries come up short, and lists have room for six more. The sample holds at most
+    as many of them as half its groups, for a group can name only one.
+    """
+    run, capacity = 0, n
+    if n > max(DIRECT, 5 * asked):
+        run = max(8, -(-n // (GROUPS * (16 if n < 1 << 21 else 32))))
+        run = min(run, n // (2 * asked), n // GROUPS, (1 << PLACE_BITS) // GROUPS)
+        share = GROUPS * run / n
+        mean = asked * share
+        wanted = mean + DEVIATIONS * math.sqrt(mean) + 1
+        capacity = min(n, max(GROUPS // 2, asked, math.ceil(wanted / share * (1 + 6 / math.sqrt(wanted)))))
+    affordable = max(1, memory // (8 * capacity + 24))
+    tiles = -(-num_queries // affordable)
+    return Plan(capacity, run, -(-num_queries // tiles))
+
+
+class _Sample(NamedTuple):
+    codes: Tensor  # int32 [samples, words]
+    offsets: Tensor  # int32 [samples], the column's part of closeness << PLACE_BITS | place
+    marks: Tensor | None  # int32 [samples]
+    ids: Tensor  # int64 [samples], ascending
+
+
+class _Search:
+    def __init__(self, request: Request) -> None:
+        self.request = request
+        self.device = request.queries.device
+        self.words = next(words for words in SHAPES if request.bits <= 32 * words)
+        self.shape = SHAPES[self.words]
+        macros = {"words": self.words, **self.shape._asdict()}
+        index = torch.cuda.current_device()
+        self.kernels: Kernels = load_kernels(tuple((name.upper(), value) for name, value in macros.items()), index)
+        self.processors = torch.cuda.get_device_properties(index).multi_processor_count
+        self.queries = _padded(request.queries, self.words, 1)
+        shared = request.database is request.queries and len(self.queries) % 8 == 0
+        self.database = self.queries if shared else _padded(request.database, self.words, 8)
+        memory = _affordable(self.device) if request.memory is None else request.memory
+        self.spare = 0  # excluded rows per query that limits allow for
+        if request.exclude is not None:
+            self.spare = max(request.k, 2 * len(request.exclude[1]) // request.num_queries)
+        self.plan = make_plan(request.num_queries, request.num_database, request.k + self.spare, memory)
+
+    def run(self) -> Neighbours:
+        q, n, k = self.request.num_queries, self.request.num_database, self.request.k
+        distances = torch.empty(q, k, dtype=torch.int32, device=self.device)
+        indices = torch.empty(q, k, dtype=torch.int64, device=self.device)
+        weights = self._weights(self.database)
+        query_weights = weights if self.database is self.queries else self._weights(self.queries)
+        halves = -((weights + 1) >> 1)
+        sample = self._sample(weights) if self.plan.run else None
+        tile, capacity = min(self.plan.tile, q), self.plan.capacity
+        keys = torch.empty(tile, capacity, dtype=torch.int64, device=self.device)
+        limits = torch.full((tile,), torch.iinfo(torch.int64).max, device=self.device)
+        for rows in _slices(q, tile):
+            size = rows.stop - rows.start
+            blocks = -(-size // (16 * self.shape.tiles * self.shape.warps))
+            filters = self._filters(rows)
+            counts = torch.zeros(tile, dtype=torch.int32, device=self.device)
+            repairs = torch.zeros(1 + tile, dtype=torch.int32, device=self.device)
+            if sample is not None:
+                self._limit(rows, blocks, sample, query_weights[rows], keys, limits)
+            span = self._span(blocks)
+            self._launch(
+                "filter", (blocks, -(-n // span)), 32 * self.shape.warps, self.queries[rows], self.database,
+                query_weights[rows], halves, limits, *filters, keys, counts, size, n, capacity, span,
+            )  # fmt: skip
+            room = min(_power_of_two(capacity), max(_power_of_two(k), 1024))
+            self._launch(
+                "order", (size, 1), 128, keys, counts, limits, distances[rows], indices[rows], repairs, capacity, room,
+                k, shared=8 * room,
+            )  # fmt: skip
+            self._launch(
+                "repair", (4 * self.processors, 1), 256, self.queries[rows], self.database, *filters, repairs,
+                distances[rows], indices[rows], n, k, shared=8 * _power_of_two(k),
+            )  # fmt: skip
+        return Neighbours(distances, indices)
+
+    def _limit(
+        self, rows: slice, blocks: int, sample: _Sample, query_weights: Tensor, keys: Tensor, limits: Tensor
+    ) -> None:
+        """Limits of some queries; the lists, still empty, hold the best of each group meanwhile."""
+        size, stride = rows.stop - rows.start, 2 * self.plan.capacity
+        labels = self.request.query_labels
+        marks = None if labels is None else _marks(labels[rows])
+        parts = min(GROUPS // 8, -(-8 * self.processors // blocks))
+        self._launch(
+            "survey" if marks is None else "survey_marked", (blocks, parts), 32 * self.shape.warps, self.queries[rows],
+            sample.codes, sample.offsets, marks, sample.marks, keys, size, self.plan.run, stride,
+        )  # fmt: skip
+        exclude_offsets = self._filters(rows)[2]
+        self._launch(
+            "limits", (-(-size // 8), 1), 256, keys, query_weights, sample.ids, exclude_offsets, limits, size, stride,
+            self.request.k, self.spare, len(sample.ids) / self.request.num_database, float(DEVIATIONS),
+        )  # fmt: skip
+
+    def _sample(self, weights: Tensor) -> _Sample:
+        """A row at random out of each of many equal stretches of the database.
+
+        Neighbours in the sample go to different groups: data are often sorted, and a group names one row only.
+        """
+        n, size = self.request.num_database, GROUPS * self.plan.run
+        places = torch.arange(size, device=self.device)
+        first, after = places * n // size, (places + 1) * n // size
+        ids = first + (places * 0x9E3779B1 >> 7) % (after - first)
+        order = places * _coprime_step(size) % size
+        labels = self.request.database_labels
+        drawn = ids[order]
+        offsets = (1 << PLACE_BITS) - 1 - order
+        if self.words > min(SHAPES):
+            offsets = offsets - (weights[drawn] << PLACE_BITS)
+        marks = None if labels is None else _marks(labels[drawn])
+        return _Sample(self.database[drawn], offsets.to(torch.int32), marks, ids)
+
+    def _filters(self, rows: slice) -> tuple[Tensor | None, ...]:
+        """Labels and exclude lists of some queries, as kernels take them."""
+        query_labels, (offsets, ids) = self.request.query_labels, self.request.exclude or (None, None)
+        return (
+            None if query_labels is None else query_labels[rows],
+            self.request.database_labels,
+            None if offsets is None else offsets[rows.start : rows.stop + 1],
+            ids,
+        )
+
+    def _weights(self, codes: Tensor) -> Tensor:
+        weights = torch.empty(len(codes), dtype=torch.int32, device=self.device)
+        self._launch("weigh", (-(-len(codes) // 256), 1), 256, codes, weights, len(codes))
+        return weights
+
+    def _span(self, blocks: int) -> int:
+        """Columns per block: blocks enough for an even load, few enough to be worth their start."""
+        n = self.request.num_database
+        span = n * blocks // (64 * self.processors)
+        return min(max(2 * CHUNK, -(-span // CHUNK) * CHUNK, -(-n // (65535 * CHUNK)) * CHUNK), 1 << 24)
+
+    def _launch(
+        self, name: str, grid: tuple[int, int], block: int, *arguments: Tensor | float | None, shared: int = 0
+    ) -> None:
+        self.kernels.launch(name, grid, block, *arguments, shared=shared)
+
+
+def _padded(codes: Tensor, words: int, multiple: int) -> Tensor:
+    """uint8 [n, bytes] -> int32 [padded, words] with zeros where there was nothing; a view if nothing is missing."""
+    n, num_bytes = codes.shape
+    if num_bytes == 4 * words and n % multiple == 0 and codes.data_ptr() % 16 == 0:
+        return codes.view(torch.int32)
+    padded = torch.zeros(-(-n // multiple) * multiple, 4 * words, dtype=torch.uint8, device=codes.device)
+    padded[:n, :num_bytes] = codes
+    return padded.view(torch.int32)
+
+
+def _marks(labels: Tensor) -> Tensor:
+    """int64 -> int32; different labels rarely share a mark."""
+    return (labels ^ (labels >> 32)).to(torch.int32)
+
+
+def _affordable(device: torch.device) -> int:
+    """Bytes of working memory that leave as much to others."""
+    unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    return min(MEMORY, (torch.cuda.mem_get_info(device)[0] + unused) // 2)
+
+
+def _slices(length: int, step: int) -> Iterator[slice]:
+    return (slice(start, min(start + step, length)) for start in range(0, length, step))
+
+
+def _power_of_two(n: int) -> int:
+    return max(2, 1 << (n - 1).bit_length())
+
+
+def _coprime_step(n: int) -> int:
+    """Multiples of this go through all of 0..n-1 and stay far from each other."""
+    step = int(0.618 * n)
+    while math.gcd(step, n) > 1:
+        step += 1
+    return step

@@ -1,0 +1,50 @@
+// What the kernels share. The parts are joined into one program, compiled for codes of WORDS 32-bit words.
+//
+//   keys.cu      types, keys, labels and exclude lists
+//   survey.cu    a limit per query, from a sample
+//   hamming.cu   all rows up to that limit, on binary tensor cores
+//   order.cu     the k smallest of them in order; queries they do not answer are searched again
+//
+// A key is distance << 40 | id: its order is the order of the answer, and no two rows share one.
+
+typedef unsigned u32;
+typedef long long i64;
+
+constexpr u32 ALL = 0xffffffffu;
+constexpr int BITS = 32 * WORDS;
+constexpr bool COMPLEMENT = WORDS == 4;  // [x, ~x] fills the 256 bits of a product, which then counts equal bits
+constexpr int SLICES = COMPLEMENT ? 1 : WORDS / 8;  // products per pair of codes
+constexpr int ROWS = 16 * TILES;
+constexpr int ID_BITS = 40;
+constexpr i64 UNLIMITED = 0x7fffffffffffffff;
+
+struct Filters {  // what a query must not get; each pair of pointers may be null
+    const i64 *query_labels, *database_labels, *exclude_offsets, *exclude_ids;
+
+    __device__ bool admit(i64 row, i64 column) const {
+        if (query_labels && query_labels[row] == database_labels[column]) return false;
+        if (!exclude_offsets) return true;
+        i64 low = exclude_offsets[row];
+        const i64 end = exclude_offsets[row + 1];
+        for (i64 high = end; low < high;) {
+            const i64 middle = (low + high) >> 1;
+            if (exclude_ids[middle] < column) low = middle + 1;
+            else high = middle;
+        }
+        return low == end || exclude_ids[low] != column;
+    }
+};
+
+__device__ __forceinline__ i64 key_of(int distance, i64 id) { return (i64)distance << ID_BITS | id; }
+__device__ __forceinline__ int distance_of(i64 key) { return (int)(key >> ID_BITS); }
+__device__ __forceinline__ i64 id_of(i64 key) { return key & ((1ll << ID_BITS) - 1); }
+
+__device__ __forceinline__ int distance(const u32* x, const u32* y) {
+    int sum = 0;
+#pragma unroll 4
+    for (int w = 0; w < WORDS; w += 4) {
+        const uint4 p = *reinterpret_cast<const uint4*>(x + w), q = __ldg(reinterpret_cast<const uint4*>(y + w));
+        sum += __popc(p.x ^ q.x) + __popc(p.y ^ q.y) + __popc(p.z ^ q.z) + __popc(p.w ^ q.w);
+    }
+    return sum;
+}

@@ -1,0 +1,101 @@
+"""The CUDA kernels: compiled when they are first needed, kept on disk for every later process."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import importlib
+import os
+import tempfile
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+
+SOURCES = ("keys.cu", "hamming.cu", "survey.cu", "order.cu")  # joined in this order
+LEGACY_STREAM = 1  # the driver's name for the default stream; a null handle may mean a closed stream
+
+
+class Kernels:
+    """The kernels of one program, launched on torch's current stream."""
+
+    def __init__(self, cubin: bytes) -> None:
+        self._core = cuda_core()
+        self._code = self._core.ObjectCode.from_cubin(cubin)
+        self._kernels: dict[str, Any] = {}
+
+    def launch(self, name: str, grid: tuple[int, int], block: int, *arguments: Any, shared: int = 0) -> None:
+        """Launch a kernel; tensors are passed by address, None as a null pointer, integers as 64 bits."""
+        if name not in self._kernels:
+            self._kernels[name] = self._code.get_kernel(name)
+        handle = torch.cuda.current_stream().cuda_stream
+        self._core.launch(
+            self._core.Stream.from_handle(handle or LEGACY_STREAM),
+            self._core.LaunchConfig(grid=(*grid, 1), block=(block, 1, 1), shmem_size=shared),
+            self._kernels[name],
+            *map(_argument, arguments),
+        )
+
+
+def load_kernels(macros: tuple[tuple[str, int], ...], device: int) -> Kernels:
+    """The kernels for these macros and this device, which becomes the current one of this thread."""
+    cuda_core().Device(device).set_current()
+    major, minor = torch.cuda.get_device_capability(device)
+    return _loaded(macros, f"sm_{major}{minor}")
+
+
+@cache
+def _loaded(macros: tuple[tuple[str, int], ...], arch: str) -> Kernels:
+    return Kernels(cubin_of(macros, arch))
+
+
+def cubin_of(macros: tuple[tuple[str, int], ...], arch: str) -> bytes:
+    """Machine code for these macros and this architecture, from the cache on disk or compiled."""
+    source = "\n".join((Path(__file__).parent / name).read_text() for name in SOURCES)
+    key = hashlib.sha256(repr((source, arch, macros, _compiler_version())).encode()).hexdigest()[:32]
+    path = cache_folder() / f"{arch}-{key}.cubin"
+    with contextlib.suppress(OSError):
+        return path.read_bytes()
+    cubin = _compiled(source, macros, arch)
+    with contextlib.suppress(OSError):  # a cache that cannot be written costs a second per process, not the search
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
+            file.write(cubin)
+        Path(file.name).replace(path)
+    return cubin
+
+
+def cache_folder() -> Path:
+    """Where machine code is kept."""
+    base = os.environ.get("XDG_CACHE_HOME") or os.environ.get("LOCALAPPDATA") or Path.home() / ".cache"
+    return Path(base) / "lookalike" / "cuda"
+
+
+@cache
+def cuda_core() -> Any:
+    """The module of cuda-core, wherever this version has it.
+
+    Raises:
+        ImportError: It is not installed, or has nothing to work with.
+    """
+    module = importlib.import_module("cuda.core")
+    if not hasattr(module, "Program"):
+        module = importlib.import_module("cuda.core.experimental")
+    return module
+
+
+def _compiled(source: str, macros: tuple[tuple[str, int], ...], arch: str) -> bytes:
+    core = cuda_core()
+    defined = [(name, str(value)) for name, value in macros]
+    options = core.ProgramOptions(name="lookalike", arch=arch, std="c++17", define_macro=defined)
+    return bytes(core.Program(source, "c++", options).compile("cubin").code)
+
+
+def _compiler_version() -> tuple[int, ...]:
+    _, *version = importlib.import_module("cuda.bindings.nvrtc").nvrtcVersion()
+    return tuple(version)
+
+
+def _argument(value: Any) -> Any:
+    return value.data_ptr() if isinstance(value, torch.Tensor) else value or 0

@@ -1,0 +1,104 @@
+// A limit per query: a key that somewhat more than k rows should not exceed, from a sample of the database.
+
+constexpr int GROUPS = 512;  // groups of the sample, each of which names its best row
+constexpr int PLACE_BITS = 19;  // of a row in the sample
+constexpr int UNROLLED = TILES > 4 ? 1 : 2;  // what the registers hold
+constexpr int UNIT = (COMPLEMENT ? 1 : 2) << PLACE_BITS;
+
+// top = max(top, value) unless x == y, in the two instructions that the compiler does not find.
+__device__ __forceinline__ void raise_unless(int x, int y, int& top, int value) {
+    asm("{ .reg .pred differ; setp.ne.s32 differ, %1, %2; @differ max.s32 %0, %0, %3; }"
+        : "+r"(top) : "r"(x), "r"(y), "r"(value));
+}
+
+// The best row of each group of the sample, as closeness << PLACE_BITS | place: nearer rows and smaller ids are larger.
+// `closeness` is what of the distance depends on the column, and `offsets` holds the part of the whole that needs no
+// product. A group is `run` columns that one lane sees in one position. `marks` are labels cut to 32 bits: where two
+// collide, a row of the sample is left out, which makes a limit wider.
+template <bool MARKED>
+__device__ __forceinline__ void survey_groups(
+    const u32* queries, const u32* sample, const int* offsets, const int* query_marks, const int* sample_marks,
+    int* best, i64 num_queries, i64 run, i64 stride) {
+    const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+    const i64 first = ((i64)blockIdx.x * WARPS + threadIdx.x / 32) * ROWS;
+    if (first >= num_queries) return;
+    u32 a[TILES][SLICES][4];
+    load_rows(a, queries, first, num_queries);
+    int own[TILES][2] = {};
+    if (MARKED)
+#pragma unroll
+        for (int m = 0; m < TILES; ++m)
+#pragma unroll
+            for (int h = 0; h < 2; ++h) own[m][h] = query_marks[min(first + 16 * m + g + 8 * h, num_queries - 1)];
+    for (int part = blockIdx.y; part < GROUPS / 8; part += gridDim.y) {
+        int top[TILES][4];
+#pragma unroll
+        for (int i = 0; i < 4 * TILES; ++i) top[i / 4][i % 4] = (int)0x80000000;
+        const int column = part * (int)run * 8;
+#pragma unroll UNROLLED
+        for (int step = 0; step < (int)run; ++step) {
+            u32 b[2 * SLICES];
+            load_part(b, sample + (column + 8 * step + g) * WORDS + LOAD * t);
+            const int2 offset = __ldg(reinterpret_cast<const int2*>(offsets + column + 8 * step + 2 * t));
+            int2 mark = {};
+            if (MARKED) mark = __ldg(reinterpret_cast<const int2*>(sample_marks + column + 8 * step + 2 * t));
+            int sums[TILES][4] = {};
+            multiply_all(sums, a, b);
+#pragma unroll
+            for (int i = 0; i < 4 * TILES; ++i) {
+                const int value = sums[i / 4][i % 4] * UNIT + (i % 2 ? offset.y : offset.x);
+                if (MARKED) raise_unless(own[i / 4][i % 4 / 2], i % 2 ? mark.y : mark.x, top[i / 4][i % 4], value);
+                else top[i / 4][i % 4] = max(top[i / 4][i % 4], value);
+            }
+        }
+#pragma unroll
+        for (int m = 0; m < TILES; ++m)
+#pragma unroll
+            for (int h = 0; h < 2; ++h) {
+                const i64 row = first + 16 * m + g + 8 * h;
+                int2* const place = reinterpret_cast<int2*>(best + row * stride + 8 * part + 2 * t);
+                if (row < num_queries) *place = {top[m][2 * h], top[m][2 * h + 1]};
+            }
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(32 * WARPS, RESIDENT) survey(
+    const u32* queries, const u32* sample, const int* offsets, const int* query_marks, const int* sample_marks,
+    int* best, i64 num_queries, i64 run, i64 stride) {
+    survey_groups<false>(queries, sample, offsets, query_marks, sample_marks, best, num_queries, run, stride);
+}
+
+extern "C" __global__ void __launch_bounds__(32 * WARPS, RESIDENT) survey_marked(
+    const u32* queries, const u32* sample, const int* offsets, const int* query_marks, const int* sample_marks,
+    int* best, i64 num_queries, i64 run, i64 stride) {
+    survey_groups<true>(queries, sample, offsets, query_marks, sample_marks, best, num_queries, run, stride);
+}
+
+// One warp per query. If `wanted` nearest rows are to be in the sample, they lie in GROUPS (1 - exp(-wanted / GROUPS))
+// groups on average, so that many groups are counted off.
+extern "C" __global__ void limits(
+    const int* best, const int* query_weights, const i64* sample_ids, const i64* exclude_offsets, i64* keys_up_to,
+    i64 num_queries, i64 stride, i64 k, i64 spare, double share, double deviations) {
+    const int lane = threadIdx.x % 32;
+    const i64 row = (i64)blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
+    if (row >= num_queries) return;
+    const i64 asked = k + (exclude_offsets ? min(exclude_offsets[row + 1] - exclude_offsets[row], spare) : 0);
+    const float mean = (float)((double)asked * share);
+    const float wanted = mean + (float)deviations * sqrtf(mean) + 1.0f;
+    const int rank = max(1, min(GROUPS, (int)ceilf(GROUPS * (1.0f - expf(-wanted / GROUPS)))));
+    u32 values[GROUPS / 32];
+#pragma unroll
+    for (int i = 0; i < GROUPS / 32; ++i) values[i] = (u32)best[row * stride + 32 * i + lane] ^ 0x80000000u;
+    u32 found = 0;  // the largest value that `rank` groups reach
+    for (u32 bit = 0x80000000u; bit; bit >>= 1) {
+        int reached = 0;
+#pragma unroll
+        for (int i = 0; i < GROUPS / 32; ++i) reached += values[i] >= (found | bit);
+        if ((int)__reduce_add_sync(ALL, (u32)reached) >= rank) found |= bit;
+    }
+    if (lane) return;
+    const int value = (int)(found ^ 0x80000000u), closeness = value >> PLACE_BITS;
+    const int place = (1 << PLACE_BITS) - 1 - (value & ((1 << PLACE_BITS) - 1));
+    const int h = COMPLEMENT ? BITS - closeness : query_weights[row] - closeness;
+    keys_up_to[row] = found ? key_of(h, sample_ids[place]) : UNLIMITED;
+}

@@ -1,0 +1,190 @@
+// CUDA on the CPU, as far as the kernels of the search need it: a thread is a coroutine, and whoever waits for others
+// hands over to the next. Blocks run one after the other. Slow and literal; the product follows the PTX manual.
+
+#include <ucontext.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#define __device__
+#define __global__
+#define __forceinline__ inline
+#define __launch_bounds__(...)
+#define __shared__ static
+#define __align__(n) __attribute__((aligned(n)))
+
+struct alignas(8) int2 { int x, y; };
+struct alignas(8) uint2 { unsigned x, y; };
+struct alignas(16) uint4 { unsigned x, y, z, w; };
+struct dim3 { unsigned x = 1, y = 1, z = 1; };
+
+dim3 threadIdx, blockIdx, blockDim, gridDim;
+long long* dynamic_memory;
+
+namespace emulator {
+struct Meeting {  // where `size` threads wait for each other
+    unsigned size = 0, arrived = 0, generation = 0;
+};
+std::vector<ucontext_t> threads;
+std::vector<std::vector<char>> stacks;
+std::vector<bool> ended;
+ucontext_t scheduler;
+Meeting block, warps[32];
+uint32_t slots[32][32][8];  // what the lanes of each warp put on the table
+unsigned current;
+void (*entry)(const long long*);
+const long long* entry_arguments;
+
+inline void meet(Meeting& meeting) {
+    const unsigned generation = meeting.generation;
+    if (++meeting.arrived == meeting.size) {
+        meeting.arrived = 0;
+        ++meeting.generation;
+        return;
+    }
+    while (meeting.generation == generation) swapcontext(&threads[current], &scheduler);
+}
+
+// Puts words on the warp's table and gives the table back; nobody overwrites it before all have read.
+template <class Read>
+auto exchange(const uint32_t* words, int count, Read read) {
+    const unsigned warp = threadIdx.x / 32;
+    std::copy(words, words + count, slots[warp][threadIdx.x % 32]);
+    meet(warps[warp]);
+    const auto result = read(slots[warp]);
+    meet(warps[warp]);
+    return result;
+}
+
+inline void start() {
+    entry(entry_arguments);
+    ended[current] = true;
+    --block.size;
+    if (block.size && block.arrived == block.size) block.arrived = 0, ++block.generation;
+    swapcontext(&threads[current], &scheduler);
+}
+
+inline void run_block(unsigned size) {
+    threads.assign(size, {});
+    stacks.resize(std::max<size_t>(stacks.size(), size), std::vector<char>(1 << 16));
+    ended.assign(size, false);
+    block = {size};
+    for (auto& warp : warps) warp = {32};
+    for (unsigned i = 0; i < size; ++i) {
+        getcontext(&threads[i]);
+        threads[i].uc_stack.ss_sp = stacks[i].data();
+        threads[i].uc_stack.ss_size = stacks[i].size();
+        makecontext(&threads[i], start, 0);
+    }
+    for (unsigned left = size; left;) {
+        left = 0;
+        for (current = 0; current < size; ++current) {
+            if (ended[current]) continue;
+            threadIdx.x = current;
+            swapcontext(&scheduler, &threads[current]);
+            left += !ended[current];
+        }
+    }
+}
+
+template <class Type>
+Type as(long long word) {
+    Type value;
+    std::memcpy(&value, &word, sizeof value);
+    return value;
+}
+
+template <class... Types, size_t... Is>
+void call(void (*kernel)(Types...), const long long* words, std::index_sequence<Is...>) {
+    kernel(as<Types>(words[Is])...);
+}
+
+template <auto kernel>
+struct Call;
+template <class... Types, void (*kernel)(Types...)>
+struct Call<kernel> {
+    static void with(const long long* words) { call(kernel, words, std::index_sequence_for<Types...>{}); }
+};
+
+inline void launch(void (*kernel)(const long long*), unsigned x, unsigned y, unsigned size, long long bytes,
+                   const long long* words) {
+    std::vector<long long> memory(bytes / 8 + 1);
+    dynamic_memory = memory.data();
+    gridDim = {x, y}, blockDim = {size}, entry = kernel, entry_arguments = words;
+    for (blockIdx.y = 0; blockIdx.y < y; ++blockIdx.y)
+        for (blockIdx.x = 0; blockIdx.x < x; ++blockIdx.x) run_block(size);
+}
+}  // namespace emulator
+
+#define EMULATED(name)                                                                                       \
+    extern "C" void emulated_##name(unsigned x, unsigned y, unsigned size, long long bytes, const long long* words) { \
+        emulator::launch(emulator::Call<&name>::with, x, y, size, bytes, words);                             \
+    }
+
+using std::max;
+using std::min;
+template <class Type>
+Type __ldg(const Type* address) { return *address; }
+inline int __popc(uint32_t x) { return __builtin_popcount(x); }
+inline int __ffs(uint32_t x) { return __builtin_ffs((int)x); }
+inline int __clz(int x) { return x ? __builtin_clz((unsigned)x) : 32; }
+inline uint32_t __funnelshift_l(uint32_t low, uint32_t high, int n) { return high << n | low >> (32 - n); }
+template <class Type>
+Type atomicAdd(Type* address, Type value) { return std::exchange(*address, *address + value); }
+
+inline void __syncthreads() { emulator::meet(emulator::block); }
+inline void __syncwarp() { emulator::meet(emulator::warps[threadIdx.x / 32]); }
+inline int __syncthreads_or(int value) {
+    static int any;
+    __syncthreads();
+    if (threadIdx.x == 0) any = 0;
+    __syncthreads();
+    any |= value;
+    __syncthreads();
+    return any;
+}
+inline uint32_t __reduce_add_sync(uint32_t, uint32_t value) {
+    return emulator::exchange(&value, 1, [](auto& table) {
+        uint32_t sum = 0;
+        for (auto& lane : table) sum += lane[0];
+        return sum;
+    });
+}
+inline uint32_t __ballot_sync(uint32_t, bool value) {
+    const uint32_t word = value;
+    return emulator::exchange(&word, 1, [](auto& table) {
+        uint32_t bits = 0;
+        for (int i = 0; i < 32; ++i) bits |= table[i][0] << i;
+        return bits;
+    });
+}
+inline bool __any_sync(uint32_t mask, bool value) { return __ballot_sync(mask, value) != 0; }
+inline uint32_t __shfl_sync(uint32_t, uint32_t value, int from) {
+    return emulator::exchange(&value, 1, [from](auto& table) { return table[from][0]; });
+}
+
+// mma.m16n8k256 with .b1 operands and .and.popc, element by element as the PTX manual places them; bit i of a fragment
+// lies in register i / 32. A: row = group (+ 8 in registers 1 and 3), column = 32 * member + i % 32 (+ 128 in registers
+// 2 and 3). B: row = 32 * member + i % 32 (+ 128 in register 1), column = group. C: row = group (+ 8 in registers 2 and
+// 3), column = 2 * member + register % 2.
+inline void multiply_add_emulated(int (&sum)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+    const uint32_t words[6] = {a[0], a[1], a[2], a[3], b0, b1};
+    const unsigned lane = threadIdx.x % 32;
+    const auto added = emulator::exchange(words, 6, [lane](auto& table) {
+        std::pair<int[4], int> result = {};
+        for (int i = 0; i < 4; ++i) {
+            const unsigned row = lane / 4 + (i >= 2 ? 8 : 0), column = 2 * (lane % 4) + i % 2;
+            for (unsigned k = 0; k < 256; k += 32) {
+                const uint32_t left = table[4 * (row % 8) + k % 128 / 32][(row >= 8) + 2 * (k >= 128)];
+                const uint32_t right = table[4 * column + k % 128 / 32][4 + (k >= 128)];
+                result.first[i] += __popc(left & right);
+            }
+        }
+        return result;
+    });
+    for (int i = 0; i < 4; ++i) sum[i] += added.first[i];
+}

@@ -1,0 +1,64 @@
+"""The CUDA kernels on the CPU, compiled as C++ for an emulator of threads and warps."""
+
+import ctypes
+import re
+import shutil
+import struct
+import subprocess
+from functools import cache
+from pathlib import Path
+
+import torch
+
+from lookalike.search import cuda, nvrtc
+
+HERE = Path(__file__).parent
+NAMES = ("weigh", "survey", "survey_marked", "limits", "filter", "order", "repair")
+COMPILER = shutil.which("g++")
+
+
+class EmulatedKernels:
+    """Stands in for `Kernels`."""
+
+    def __init__(self, library):
+        self.library = library
+        self.launched = []
+
+    def launch(self, name, grid, block, *arguments, shared=0):
+        self.launched.append(name)
+        words = (ctypes.c_longlong * len(arguments))(*map(_word, arguments))
+        getattr(self.library, f"emulated_{name}")(*grid, block, ctypes.c_longlong(shared), words)
+
+
+def _word(value):
+    if isinstance(value, float):
+        return struct.unpack("q", struct.pack("d", value))[0]
+    return nvrtc._argument(value)
+
+
+@cache
+def emulated_kernels(macros, folder):
+    source = "\n".join((Path(nvrtc.__file__).parent / name).read_text() for name in nvrtc.SOURCES)
+    source = source.replace("extern __shared__ i64 room[];", "i64* room = dynamic_memory;")
+    for instruction, same in (
+        ("mma", "multiply_add_emulated(sum, a, b0, b1);"),
+        ("{ .reg .pred differ", "if (x != y) top = max(top, value);"),
+    ):
+        source, found = re.subn(rf'asm\("{re.escape(instruction)}.*?\);\n', same + "\n", source, flags=re.DOTALL)
+        assert found == 1
+    lines = [f'#include "{HERE / "emulator.hpp"}"', source, *(f"EMULATED({name})" for name in NAMES)]
+    name = "_".join(str(value) for _, value in macros)
+    path = Path(folder) / f"{name}.cpp"
+    path.write_text("\n".join(lines))
+    defined = [f"-D{macro}={value}" for macro, value in macros]
+    command = [COMPILER, "-std=c++20", "-O2", "-w", "-shared", "-fPIC", *defined, path, "-o", path.with_suffix(".so")]
+    subprocess.run(command, check=True)
+    return EmulatedKernels(ctypes.CDLL(path.with_suffix(".so")))
+
+
+def install(monkeypatch, folder):
+    """Let the `cuda` backend run here: tensors of the CPU, emulated kernels."""
+    monkeypatch.setattr(cuda, "load_kernels", lambda macros, _: emulated_kernels(macros, folder))
+    monkeypatch.setattr(cuda, "_affordable", lambda _: 1 << 28)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: type("", (), {"multi_processor_count": 2})())

@@ -1,0 +1,319 @@
+"""The CUDA backend: on a device, on an emulator of it, and what surrounds the kernels."""
+
+import logging
+from pathlib import Path
+
+import emulator
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from test_parity import assert_same, clustered_codes, csr, searches
+
+from lookalike import hamming_topk, search
+from lookalike.search import cuda, nvrtc, reference
+from lookalike.search.request import Neighbours, checked_request
+
+NO_FILTERS = {"query_labels": None, "database_labels": None, "exclude": None}
+
+
+def request(queries, database, k, **options):
+    return checked_request(queries, database, k, **{**NO_FILTERS, "progress": False, **options})
+
+
+def awkward(name, n, bits, k):
+    """Searches that thresholds, ties, lists or tiles could get wrong."""
+    generator = torch.manual_seed(n)
+    codes = torch.randint(0, 256, (n, bits // 8), dtype=torch.uint8, generator=generator)
+    labels = torch.randint(0, 7, (n,), generator=generator)
+    some = torch.randperm(n, generator=generator)[:70]
+    if name == "random":
+        return request(codes[some], codes, k)
+    if name == "labels":
+        return request(codes[some], codes, k, query_labels=labels[some], database_labels=labels)
+    if name == "all codes equal":
+        codes = torch.full_like(codes, 0b10110)
+        return request(codes[some], codes, k, query_labels=labels[some], database_labels=labels)
+    if name == "all distances equal":  # one bit each: 2 apart, itself excepted
+        codes = torch.zeros(n, bits, dtype=torch.bool)
+        codes[torch.arange(n), torch.arange(n) % bits] = True
+        codes = torch.from_numpy(np.packbits(codes.numpy(), axis=1, bitorder="little"))
+        return request(codes[some], codes, k)
+    if name == "one label":
+        return request(codes[some], codes, k, query_labels=0 * labels[some], database_labels=0 * labels)
+    if name == "sorted clusters":
+        codes, members = clustered_codes(n, bits, 12, seed=n)
+        labels = torch.from_numpy(members) // 2
+        return request(codes[some], codes, k, query_labels=labels[some], database_labels=labels)
+    lists = [torch.randint(0, n, (int(length),), generator=generator) for length in torch.randint(0, 60, (len(some),))]
+    return request(codes[some], codes, k, exclude=csr(lists), memory=30_000)
+
+
+AWKWARD = [
+    "random", "labels", "all codes equal", "all distances equal", "one label", "sorted clusters", "exclude, in tiles",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    if emulator.COMPILER is None:
+        pytest.skip("needs g++")
+    return tmp_path_factory.mktemp("emulated")
+
+
+@pytest.mark.parametrize("name", AWKWARD)
+def test_emulated_kernels_are_exact(monkeypatch, folder, name):
+    emulator.install(monkeypatch, folder)
+    asked = awkward(name, 4099, 128, 12)
+    assert_same(cuda._Search(asked).run(), reference.topk(asked))
+
+
+@pytest.mark.parametrize("bits", [8, 128, 200, 256, 512, 768, 1024, 1536, 2048])
+def test_emulated_products_of_every_length(monkeypatch, folder, bits):
+    emulator.install(monkeypatch, folder)
+    monkeypatch.setattr(cuda, "DIRECT", 600)
+    asked = awkward("labels", 1021, bits, 5)
+    assert cuda.make_plan(70, 1021, 5, 1 << 20).run
+    assert_same(cuda._Search(asked).run(), reference.topk(asked))
+    few = request(asked.queries[:3], asked.database[:2], 4)  # k > n
+    assert_same(cuda._Search(few).run(), reference.topk(few))
+
+
+@pytest.mark.parametrize("deviations", [-2.4, 120.0])
+def test_emulated_repair(monkeypatch, folder, deviations):
+    """Limits so tight that lists come up short, and so wide that they run over."""
+    emulator.install(monkeypatch, folder)
+    plan = cuda.make_plan(70, 4099, 12, 1 << 20)
+    monkeypatch.setattr(cuda, "DEVIATIONS", deviations)
+    monkeypatch.setattr(cuda, "make_plan", lambda *_: plan)
+    repaired = []
+    launch = emulator.EmulatedKernels.launch
+
+    def watched(kernels, name, grid, block, *arguments, shared=0):
+        if name == "repair":
+            repaired.append(int(arguments[6][0]))
+        launch(kernels, name, grid, block, *arguments, shared=shared)
+
+    monkeypatch.setattr(emulator.EmulatedKernels, "launch", watched)
+    asked = awkward("labels", 4099, 128, 12)
+    assert_same(cuda._Search(asked).run(), reference.topk(asked))
+    assert sum(repaired) > 30
+
+
+def test_emulated_selection_where_lists_exceed_the_shared_memory(monkeypatch, folder):
+    emulator.install(monkeypatch, folder)
+    codes = torch.randint(0, 4, (1500, 16), dtype=torch.uint8, generator=torch.manual_seed(0))
+    asked = request(codes[:9], codes, 1100)
+    assert_same(cuda._Search(asked).run(), reference.topk(asked))
+    asked = request(codes[:9], codes, 100)
+    assert_same(cuda._Search(asked).run(), reference.topk(asked))
+
+
+def test_fragments_give_distances():
+    """The words each lane loads, multiplied as the PTX manual lays out m16n8k256, are inner products of codes."""
+    rng = np.random.default_rng(0)
+    for words, load in ((8, 2), (16, 4), (24, 2), (32, 4), (64, 4)):
+        x, y = rng.integers(0, 2**32, (16, words), np.uint32), rng.integers(0, 2**32, (8, words), np.uint32)
+        held = np.array(
+            [[4 * w + load * t + i for w in range(0, words // 4, load) for i in range(load)] for t in range(4)]
+        )
+        assert sorted(held.flatten()) == list(range(words))  # each word is held once
+        products = np.zeros((16, 8), int)
+        for s in range(words // 8):
+            a = np.zeros((32, 4), np.uint32)
+            b = np.zeros((32, 2), np.uint32)
+            for lane in range(32):
+                g, t = divmod(lane, 4)
+                low, high = held[t, 2 * s], held[t, 2 * s + 1]
+                a[lane] = x[g, low], x[g + 8, low], x[g, high], x[g + 8, high]
+                b[lane] = y[g, low], y[g, high]
+            left, right = np.zeros((16, 8), np.uint32), np.zeros((8, 8), np.uint32)  # the operands, 32 columns a word
+            for lane in range(32):
+                g, t = divmod(lane, 4)
+                left[g, t], left[g + 8, t], left[g, t + 4], left[g + 8, t + 4] = a[lane]
+                right[g, t], right[g, t + 4] = b[lane]
+            products += np.bitwise_count(left[:, None] & right[None]).sum(-1, dtype=int)
+        distances = (
+            np.bitwise_count(x).sum(1, dtype=int)[:, None] + np.bitwise_count(y).sum(1, dtype=int) - 2 * products
+        )
+        assert np.array_equal(distances, np.bitwise_count(x[:, None] ^ y[None]).sum(-1, dtype=int))
+
+
+@pytest.mark.parametrize(("n", "k"), [(25_882, 128), (532_736, 1), (532_736, 128), (532_736, 2048), (8_841_823, 128)])
+def test_limits_leave_few_queries_to_repair(n, k):
+    """Ranks of the nearest rows are all that matters: which of them are in the sample, and in which groups."""
+    plan = cuda.make_plan(1000, n, k, 1 << 31)
+    rng = np.random.default_rng(n + k)
+    share = cuda.GROUPS * plan.run / n
+    wanted = k * share + cuda.DEVIATIONS * np.sqrt(k * share) + 1
+    rank = int(np.ceil(cuda.GROUPS * (1 - np.exp(-wanted / cuda.GROUPS))))
+    within = []  # rows up to the limit, over many queries
+    for _ in range(500):
+        sampled = np.flatnonzero(rng.random(4 * plan.capacity) < share)
+        groups = rng.integers(0, cuda.GROUPS, len(sampled))
+        first = np.sort(np.unique(groups, return_index=True)[1])
+        within.append(sampled[first[rank - 1]] + 1)
+    within = np.array(within)
+    assert (within < k).mean() < 0.01
+    assert (within > plan.capacity).mean() < 0.01
+    assert plan.capacity < 8 * k + 1000
+
+
+def test_memory_bounds_the_tiles():
+    for memory in (1, 10**6, 10**9):
+        plan = cuda.make_plan(532_736, 532_736, 128, memory)
+        assert plan.tile == 1 or plan.tile * plan.capacity * 8 <= memory
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
+@pytest.mark.parametrize("words", cuda.SHAPES)
+def test_kernels_compile(monkeypatch, tmp_path, words, arch):
+    pytest.importorskip("cuda.core", exc_type=ImportError)
+    pytest.importorskip("cuda.bindings.nvrtc", exc_type=ImportError)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    macros = (("WORDS", words), *((name.upper(), value) for name, value in cuda.SHAPES[words]._asdict().items()))
+    try:
+        cubin = nvrtc.cubin_of(macros, arch)
+    except RuntimeError as error:  # bindings without the library
+        pytest.skip(str(error))
+    assert cubin.startswith(b"\x7fELF")
+    (path,) = (tmp_path / "lookalike" / "cuda").iterdir()
+    assert path.read_bytes() == cubin
+    path.write_bytes(b"kept")
+    assert nvrtc.cubin_of(macros, arch) == b"kept"
+
+
+class OnDevice(torch.Tensor):
+    """Codes that say they are on a GPU."""
+
+    device = torch.device("cuda", 0)
+    is_cuda = True
+
+
+@pytest.fixture
+def pretended(monkeypatch):
+    """A large request on a device that is not there."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _=None: (9, 0))
+    monkeypatch.setattr(cuda, "cuda_core", lambda: None)
+    search._say_once.cache_clear()
+    asked = request(torch.zeros(3000, 16, dtype=torch.uint8), torch.zeros(3000, 16, dtype=torch.uint8), 5)
+    object.__setattr__(asked, "queries", asked.queries.as_subclass(OnDevice))
+    return asked
+
+
+def test_large_searches_on_a_device_take_the_kernels(pretended):
+    assert search.choose_backend(pretended) == "cuda"
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"capability": (7, 5)}, "need compute capability 8.0, and this GPU has 7.5"),
+        ({"missing": True}, "cuda-core is missing"),
+        ({"k": 5000}, "takes k up to 4096, and 5000 is asked"),
+    ],
+)
+def test_falling_back_is_said_once(monkeypatch, caplog, pretended, change, sentence):
+    if "capability" in change:
+        monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _=None: change["capability"])
+    if "missing" in change:
+        monkeypatch.setattr(cuda, "cuda_core", lambda: __import__("no_such_module"))
+    if "k" in change:
+        object.__setattr__(pretended, "k", change["k"])
+    with caplog.at_level(logging.WARNING, "lookalike"):
+        assert search.choose_backend(pretended) == "matmul"
+        assert search.choose_backend(pretended) == "matmul"
+    assert len(caplog.records) == 1
+    assert sentence in caplog.text
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="has a CUDA device")
+def test_without_a_device_the_backend_is_refused():
+    codes = torch.zeros(4, 2, dtype=torch.uint8)
+    with pytest.raises(ValueError, match="backend 'cuda' cannot be used here: "):
+        hamming_topk(codes, codes, 1, backend="cuda")
+
+
+def on_device(asked):
+    found = cuda.topk(asked.to("cuda"))
+    torch.cuda.synchronize()
+    return Neighbours(found.distances.cpu(), found.indices.cpu())
+
+
+@pytest.mark.gpu
+@given(search=searches())
+@settings(max_examples=150)
+def test_parity_on_awkward_input(search):
+    queries, database, k, options = search
+    expected = hamming_topk(queries, database, k, backend="reference", **options)
+    assert_same(hamming_topk(queries, database, k, backend="cuda", **options), expected)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("bits", [32, 128, 256, 512, 768, 1024, 1536, 2048])
+@pytest.mark.parametrize("name", AWKWARD)
+def test_device_is_exact(name, bits):
+    for n, k in ((4099, 12), (20_001, 33)):
+        asked = awkward(name, n, bits, k)
+        assert_same(on_device(asked), reference.topk(asked))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("deviations", [-2.4, 120.0])
+def test_device_repairs(monkeypatch, deviations):
+    plan = cuda.make_plan(70, 20_001, 12, 1 << 30)
+    monkeypatch.setattr(cuda, "DEVIATIONS", deviations)
+    monkeypatch.setattr(cuda, "make_plan", lambda *_: plan)
+    asked = awkward("labels", 20_001, 128, 12)
+    assert_same(on_device(asked), reference.topk(asked))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("k", [1, 7, 128, 1000, 2048, 4096])
+@pytest.mark.parametrize("bits", [64, 128, 1024])
+def test_device_self_join(k, bits):
+    codes, members = clustered_codes(12_345, bits, 200, seed=bits)
+    labels = torch.from_numpy(members // 3)
+    options = {"query_labels": labels, "database_labels": labels, "exclude": csr([[i] for i in range(len(codes))])}
+    expected = hamming_topk(codes.cuda(), codes.cuda(), k, backend="matmul", **options)
+    assert_same(hamming_topk(codes.cuda(), codes.cuda(), k, backend="cuda", **options), expected)
+    assert_same(hamming_topk(codes.cuda(), codes.cuda(), k, backend="cuda", memory=10**7, **options), expected)
+
+
+@pytest.mark.gpu
+def test_device_answers_the_same_a_hundred_times():
+    codes, members = clustered_codes(30_000, 128, 100, seed=3)
+    codes, labels = codes.cuda(), torch.from_numpy(members).cuda()
+    first = hamming_topk(codes, codes, 50, query_labels=labels, backend="cuda")
+    for _ in range(100):
+        assert_same(hamming_topk(codes, codes, 50, query_labels=labels, backend="cuda"), first)
+
+
+@pytest.mark.gpu
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode")
+def test_device_is_not_waited_for_and_streams_are_kept():
+    codes, _ = clustered_codes(20_000, 256, 100, seed=4)
+    asked = request(codes, codes, 30).to("cuda")
+    expected = cuda.topk(asked)
+    torch.cuda.synchronize()
+    torch.cuda.set_sync_debug_mode("error")
+    stream = torch.cuda.Stream()
+    try:
+        with torch.cuda.stream(stream):
+            found = cuda.topk(asked)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    stream.synchronize()
+    assert_same(found, expected)
+
+
+@pytest.mark.gpu
+def test_auto_takes_the_kernels():
+    codes = torch.zeros(3000, 16, dtype=torch.uint8, device="cuda")
+    assert search.choose_backend(request(codes, codes, 5)) == "cuda"
+
+
+def test_all_sources_are_joined():
+    folder = Path(nvrtc.__file__).parent
+    assert sorted(path.name for path in folder.glob("*.cu")) == sorted(nvrtc.SOURCES)
