@@ -76,9 +76,9 @@ def glyph_scans(
     test_references = _one_each(labels, first[~train[first]])
     return RetrievalData(
         name="glyphs" if path is None else str(path),
-        description=f"scans of glyphs, {form}: {len(part)} {'pairs' if paired else 'images'} of "
-        f"{len(np.unique(labels[train]))} classes to train, {len(test_queries)} queries among "
-        f"{len(test_references)} references of other classes to test",
+        description=f"scans of glyphs, {form}: {len(part):,} {'pairs' if paired else 'images'} of "
+        f"{len(np.unique(labels[train])):,} classes to train, {len(test_queries):,} queries among "
+        f"{len(test_references):,} references of other classes to test",
         checksum=f"{glyphs.checksum}-{form}-{'merged' if merge_identical else 'apart'}-"
         f"{degradation.resolution}-{degradation.noise}",
         train=part,
