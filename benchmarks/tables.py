@@ -4,13 +4,16 @@ python -m benchmarks.tables
 """
 
 import re
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from benchmarks import record
+from lookalike.comparison import markdown
 
 ROOT = Path(__file__).parents[1]
-PAGES = ("README.md", "docs/kernels.md", "docs/batches.md")
+PAGES = ("README.md", "docs/kernels.md", "docs/batches.md", "docs/training.md")
 
 
 def main() -> None:
@@ -116,20 +119,8 @@ def _batches() -> str:
     return f"{_markdown(header, rows)}\n\n{note}"
 
 
-def _hardness() -> str:
-    result = record.read("hardness")
-    settings = result["settings"]
-    rows = [
-        [row["contender"], f"{row['recall_at_1']:.2%}", f"{100 * row['standard_deviation']:.2f}"]
-        for row in result["hardness"]
-    ]
-    note = (
-        f"{settings['data']}: {settings['training_samples']:,} samples of {settings['training_classes']:,} characters, "
-        f"test on {settings['test_classes']:,} others; batches of {settings['batch_size']} samples, "
-        f"{settings['epochs']} epochs, {settings['seeds']} seeds, {settings['bits']} bits, {settings['device']}; from "
-        "`benchmarks/results/hardness.json`."
-    )
-    return f"{_markdown(['batches', 'R@1', 'standard deviation, points'], rows)}\n\n{note}"
+def _compared(name: str) -> str:
+    return f"{markdown(record.read(name)).strip()} From `benchmarks/results/{name}.json`."
 
 
 def _search_rows(result: dict[str, Any], case: str, threads: int) -> list[dict[str, Any]]:
@@ -144,12 +135,14 @@ def _origin(result: dict[str, Any]) -> str:
     )
 
 
-TABLES = {
+TABLES: dict[str, Callable[[], str]] = {
     "quality": _quality,
     "search": _search,
     "encode": _encode,
     "batches": _batches,
-    "hardness": _hardness,
+    "hardness": partial(_compared, "hardness"),
+    "compare_glyphs": partial(_compared, "compare_glyphs"),
+    "compare_cjk": partial(_compared, "compare_cjk"),
 }
 
 

@@ -76,9 +76,10 @@ def run_comparison(
     folder = out or Path("runs") / f"compare-{Path(data).stem}"
     usual, network = recipe(data)
     settings, network = replace(usual, **_given(chosen)), {**network, **_given(model)}
+    contenders = {name: replace(settings, **parse_strategy(name)) for name in samplers.split(",")}
     try:
         table = compare(
-            data, samplers.split(","), seeds, settings, folder, model=network, jobs=jobs, force=force, device=device,
+            data, contenders, seeds, folder, model=network, jobs=jobs, force=force, device=device,
             report=lambda line: console.print(line, highlight=False),
         )  # fmt: skip
     except Interrupted as interrupted:
@@ -103,18 +104,24 @@ def _default_folder(data: str, settings: Settings, beside: Path | None) -> Path:
 
 def _epoch_line(metrics: dict[str, Any]) -> str:
     return (
-        f"epoch {metrics['epoch']:>3}  loss {metrics['loss']:.3f}  R@1 {metrics['recall@1']:6.2%}  "
-        f"hardest negative {metrics['hardest_negative']:.2f}  {metrics['seconds']:.1f} s, "
-        f"mining {metrics['mining_seconds']:.2f} s ({metrics['mining_share']:.1%})"
+        f"epoch {metrics['epoch']:>3}  R@1 {metrics['recall@1']:6.2%}  loss {metrics['loss']:.3f}  "
+        f"{metrics['seconds']:.1f} s, mining {metrics['mining_seconds']:.2f} s ({metrics['mining_share']:.1%})"
     )
 
 
 def _print_table(console: Console, rows: list[dict[str, Any]]) -> None:
-    lines = [cells(row) for row in rows]
-    shown = [i for i in range(len(HEADINGS)) if any(line[i] for line in lines)]
+    """As many columns as the terminal has room for."""
+    lines = [HEADINGS, *(cells(row) for row in rows)]
+    widths = [max(len(line[i]) for line in lines) + 3 for i in range(len(HEADINGS))]
+    shown = [i for i in range(len(HEADINGS)) if any(line[i] for line in lines[1:])]
+    for heading in ("R@1%", "R@10", "R@5", "MRR@10"):  # least needed first
+        if sum(widths[i] for i in shown) + 1 > console.width:
+            shown = [i for i in shown if HEADINGS[i] != heading]
     table = Table(*(HEADINGS[i] for i in shown))
+    for column in table.columns:
+        column.no_wrap = True
     for column in table.columns[1:]:
         column.justify = "right"
-    for line in lines:
+    for line in lines[1:]:
         table.add_row(*(line[i] for i in shown))
     console.print(table)

@@ -6,10 +6,12 @@ import json
 import math
 import multiprocessing
 import os
+import re
 import statistics
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
@@ -17,14 +19,13 @@ from lookalike.data import load_data
 from lookalike.encoders import ConvNet
 from lookalike.files import write_text
 from lookalike.machine import versions
-from lookalike.settings import Settings, parse_strategy
 from lookalike.training import train
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
     from lookalike.data.retrieval import RetrievalData
+    from lookalike.settings import Settings
 
 METRICS = ("recall@1", "recall@5", "recall@10", "recall@1%", "mrr@10")
 
@@ -40,9 +41,8 @@ def train_by_name(
 
 def compare(
     data: str,
-    strategies: list[str],
+    contenders: dict[str, Settings],
     seeds: int,
-    settings: Settings,
     out: Path,
     *,
     model: dict[str, int],
@@ -51,41 +51,40 @@ def compare(
     force: bool = False,
     report: Callable[[str], None] = print,
 ) -> dict[str, Any]:
-    """Train every strategy with seeds 0 to `seeds` - 1 and write compare.json and compare.md into `out`.
+    """Train every contender with seeds 0 to `seeds` - 1 and write compare.json and compare.md into `out`.
 
     Runs that are finished are not trained again, and those that were interrupted go on. With `jobs` above one, so many
     run at a time, which disturbs the times.
 
     Raises:
-        ValueError: A strategy is unknown, or `out` holds runs of another configuration.
+        ValueError: `out` holds runs of another configuration.
     """
     runs = [
-        (replace(settings, seed=seed, **parse_strategy(strategy)), out / f"{strategy.replace(':', '-')}-seed{seed}")
+        _Run(name, replace(settings, seed=seed), out / f"{re.sub(r'[^A-Za-z0-9]+', '-', name)}-seed{seed}")
         for seed in range(seeds)
-        for strategy in strategies
+        for name, settings in contenders.items()
     ]
     loaded = load_data(data, progress=True)
     report(loaded.description)
-    results: dict[str, list[dict[str, Any]]] = {run[0].strategy: [] for run in runs}
+    results: dict[str, list[dict[str, Any]]] = {name: [] for name in contenders}
     options = {"model": model, "device": device, "resume": not force, "force": force, "show_progress": jobs == 1}
     for done, (run, result) in enumerate(_trained(data, loaded, runs, jobs, options), 1):
-        results[run.strategy].append(result)
+        results[run.name].append(result)
         report(
-            f"{done}/{len(runs)}  {run.strategy}, seed {run.seed}: "
+            f"{done}/{len(runs)}  {run.name}, seed {run.settings.seed}: "
             f"R@1 {result['metrics']['recall@1']:.2%} in {result['seconds']:.0f} s"
         )
+    first = next(iter(results.values()))[0]
     table = {
-        "data": data,
+        "data": Path(data).name,
         "description": loaded.description,
         "data_checksum": loaded.checksum,
-        "model": results[runs[0][0].strategy][0]["config"]["model"],
-        "settings": {
-            name: value for name, value in asdict(settings).items() if name not in ("sampler", "bits", "seed")
-        },
+        "model": first["config"]["model"],
+        "settings": {name: asdict(settings) for name, settings in contenders.items()},
         "seeds": seeds,
         "jobs": jobs,
         "rows": summary(results),
-        "machine": results[runs[0][0].strategy][0]["machine"],
+        "machine": first["machine"],
         "versions": versions(),
     }
     write_text(out / "compare.json", json.dumps(table, indent=1) + "\n")
@@ -93,18 +92,24 @@ def compare(
     return table
 
 
+class _Run(NamedTuple):
+    name: str
+    settings: Settings
+    folder: Path
+
+
 def _trained(
-    data: str, loaded: RetrievalData, runs: list[tuple[Settings, Path]], jobs: int, options: dict[str, Any]
-) -> Iterator[tuple[Settings, dict[str, Any]]]:
+    data: str, loaded: RetrievalData, runs: list[_Run], jobs: int, options: dict[str, Any]
+) -> Iterator[tuple[_Run, dict[str, Any]]]:
     if jobs == 1:
-        for settings, folder in runs:
-            yield settings, train_by_name(loaded, settings, folder, **options)
+        for run in runs:
+            yield run, train_by_name(loaded, run.settings, run.folder, **options)
         return
     threads = max(1, (os.cpu_count() or 1) // jobs)
     with ProcessPoolExecutor(
         jobs, multiprocessing.get_context("spawn"), initializer=torch.set_num_threads, initargs=(threads,)
     ) as pool:
-        waiting = {pool.submit(train_by_name, data, *run, **options): run[0] for run in runs}
+        waiting = {pool.submit(train_by_name, data, run.settings, run.folder, **options): run for run in runs}
         try:
             for future in as_completed(waiting):
                 yield waiting[future], future.result()
@@ -147,23 +152,20 @@ def cells(row: dict[str, Any]) -> list[str]:
     """A row of the table, as text."""
 
     def percent(value: dict[str, Any]) -> str:
-        deviation = "" if value["sd"] is None else f" ± {100 * value['sd']:.2f}"
+        deviation = "" if value["sd"] is None else f" ±{100 * value['sd']:.2f}"
         return f"{100 * value['mean']:.2f}{deviation}"
 
-    gain = row.get("gain_over_random")
+    gain, seconds = row.get("gain_over_random"), row["mining_seconds_per_epoch"]
     return [
         row["sampler"],
         *(percent(row[metric]) for metric in METRICS),
-        f"{100 * gain['mean']:+.2f} (s.e. {100 * gain['standard_error']:.2f})" if gain else "",
-        "" if row["mining_seconds_per_epoch"] is None else f"{row['mining_seconds_per_epoch']:.2f} s",
-        "" if row["mining_share"] is None else f"{row['mining_share']:.1%}",
+        f"{100 * gain['mean']:+.2f} ±{100 * gain['standard_error']:.2f}" if gain else "",
+        "" if seconds is None else f"{seconds:.2f} s, {row['mining_share']:.1%}",
         f"{row['kept_bytes'] / 1e6:.1f} MB",
     ]
 
 
-HEADINGS = [
-    "sampler", "R@1", "R@5", "R@10", "R@1%", "MRR@10", "R@1 over random", "mining per epoch", "of the epoch", "kept",
-]  # fmt: skip
+HEADINGS = ["sampler", "R@1", "R@5", "R@10", "R@1%", "MRR@10", "over random", "mining, epoch", "kept"]
 
 
 def markdown(table: dict[str, Any]) -> str:
@@ -175,10 +177,11 @@ def markdown(table: dict[str, Any]) -> str:
 
 def conditions(table: dict[str, Any]) -> str:
     """What the figures hold for."""
+    about, settings = table["description"], next(iter(table["settings"].values()))
+    where = table["machine"].get("gpu") or table["machine"]["processor"]
     at_a_time = f", {table['jobs']} runs at a time" if table["jobs"] > 1 else ""
     return (
-        f"{table['description'][0].upper()}{table['description'][1:]}. {table['model']}, "
-        f"{table['settings']['epochs']} epochs, {table['settings']['batch_size']} pairs per batch, {table['seeds']} "
-        f"seeds (mean ± standard deviation, in points); {table['machine'].get('gpu') or table['machine']['processor']}"
-        f"{at_a_time}."
+        f"{about[0].upper()}{about[1:]}. {table['model']}, {settings['epochs']} epochs, {settings['batch_size']} pairs "
+        f"per batch, {table['seeds']} seeds; in points, ± standard deviation, over random (R@1) ± standard error; "
+        f"{where}{at_a_time}."
     )

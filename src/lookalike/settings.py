@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from lookalike.checks import checked_bits, checked_positive
+
 STRATEGIES = {
     "random": "random batches",
     "batchhard": "random batches, of which only the hardest half of the negatives counts",
@@ -47,10 +49,9 @@ class Settings:
 
     def __post_init__(self) -> None:
         parse_strategy(self.sampler)
-        for name in ("epochs", "batch_size", "bits"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}.")
-        if self.batch_size < 2:
+        checked_bits(self.bits)
+        checked_positive("epochs", self.epochs)
+        if checked_positive("batch_size", self.batch_size) < 2:
             raise ValueError("batch_size must be at least 2: a pair alone has no negative.")
         if not self.learning_rate > 0:
             raise ValueError(f"learning_rate must be above 0, got {self.learning_rate}.")

@@ -16,10 +16,10 @@ def load_data(name: str, *, progress: bool = False) -> RetrievalData:
     Raises:
         ValueError: There is no such data set.
     """
-    from lookalike.data.scans import glyph_scans  # noqa: PLC0415 - the names above are needed without it
+    from lookalike.data.scans import POOR, glyph_scans  # noqa: PLC0415 - the names above are needed without it
 
     if name in DATA_SETS:
         return glyph_scans(paired=name.endswith("-paired"), progress=progress)
     if name.endswith(".npz"):
-        return glyph_scans(Path(name), progress=progress)
+        return glyph_scans(Path(name), degradation=POOR, progress=progress)
     raise ValueError(f"there is no data set {name!r}; there are {', '.join(DATA_SETS)}, and files of glyphs, FILE.npz.")

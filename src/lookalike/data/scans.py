@@ -20,19 +20,34 @@ from lookalike.machine import moved_if_it_fits
 
 if TYPE_CHECKING:
     from pathlib import Path
-RESOLUTION = 20  # pixels per side of a scan
 TURN = 0.2  # radians, at most
 SCALE = (0.9, 1.2)
 SHIFT = 0.1  # of half the side, at most
-NOISE = 0.1  # standard deviation; ink is 1
 ERASED = 8  # pixels per side of the square that is missing
 TEST_QUERIES = 2  # per class, at most
 TEST_SEED = 20250531  # every run reads the same scans
 Array = np.ndarray[Any, Any]
 
 
+@dataclass(frozen=True)
+class Degradation:
+    """How bad scans are: random batches should leave room above them, and readers should not have to guess."""
+
+    resolution: int = 20  # pixels per side of a scan
+    noise: float = 0.1  # standard deviation; ink is 1
+
+
+READABLE = Degradation()
+POOR = Degradation(resolution=12, noise=0.15)  # for characters of many strokes, which survive more
+
+
 def glyph_scans(
-    path: str | Path | None = None, *, paired: bool = False, merge_identical: bool = True, progress: bool = False
+    path: str | Path | None = None,
+    *,
+    paired: bool = False,
+    merge_identical: bool = True,
+    degradation: Degradation = READABLE,
+    progress: bool = False,
 ) -> RetrievalData:
     """The task of reading scans of glyphs.
 
@@ -40,6 +55,7 @@ def glyph_scans(
         path: A file as `load_glyphs` reads it; by default the DejaVu glyphs, drawn at first use.
         paired: One pair per class, the query in the last face that has it and the reference in the first, instead of
             labelled images in all faces.
+        degradation: How bad the scans are.
         merge_identical: Give code points that are drawn alike one label; otherwise they are false negatives.
         progress: Show a bar on a terminal where glyphs are drawn.
     """
@@ -52,21 +68,22 @@ def glyph_scans(
     if paired:
         chosen = train[first]
         query_ids, reference_ids = last[chosen], first[chosen]
-        part = Scans(images, query_ids, reference_ids, _numbered(labels[reference_ids]), pairs=int(chosen.sum()))
+        part = Scans(images, query_ids, reference_ids, _numbered(labels[reference_ids]), int(chosen.sum()), degradation)
     else:
         ids = np.flatnonzero(train)
-        part = Scans(images, ids, ids, _numbered(labels[ids]), pairs=None)
+        part = Scans(images, ids, ids, _numbered(labels[ids]), None, degradation)
     test_queries = last[~train[first]] if paired else _test_queries(first, last, train)
     test_references = _one_each(labels, first[~train[first]])
     return RetrievalData(
         name="glyphs" if path is None else str(path),
-        description=f"scans of glyphs, {form}: {len(part)} {'pairs' if paired else 'images'} of "
-        f"{len(np.unique(labels[train]))} classes to train, {len(test_queries)} queries among "
-        f"{len(test_references)} references of other classes to test",
-        checksum=f"{glyphs.checksum}-{form}-{'merged' if merge_identical else 'apart'}",
+        description=f"scans of glyphs, {form}: {len(part):,} {'pairs' if paired else 'images'} of "
+        f"{len(np.unique(labels[train])):,} classes to train, {len(test_queries):,} queries among "
+        f"{len(test_references):,} references of other classes to test",
+        checksum=f"{glyphs.checksum}-{form}-{'merged' if merge_identical else 'apart'}-"
+        f"{degradation.resolution}-{degradation.noise}",
         train=part,
         test=ScansTest(
-            _degraded_once(images[test_queries]),
+            _degraded_once(images[test_queries], degradation),
             images[test_references],
             torch.from_numpy(labels[test_queries].astype(np.int64)),
             torch.from_numpy(labels[test_references].astype(np.int64)),
@@ -102,6 +119,7 @@ class Scans:
     reference_ids: Array
     labels: Tensor
     pairs: int | None
+    degradation: Degradation
 
     def __len__(self) -> int:
         """Samples or pairs."""
@@ -109,7 +127,8 @@ class Scans:
 
     def queries(self, ids: Tensor, seed: int) -> Tensor:
         """Scans, float32 [n, 1, 32, 32]."""
-        return degraded(self.plain("query", ids), torch.Generator(self.images.device).manual_seed(seed))
+        generator = torch.Generator(self.images.device).manual_seed(seed)
+        return degraded(self.plain("query", ids), generator, self.degradation)
 
     def references(self, ids: Tensor, seed: int) -> Tensor:  # noqa: ARG002 - clean
         """Clean glyphs, float32 [n, 1, 32, 32]."""
@@ -152,7 +171,7 @@ def as_input(images: Tensor) -> Tensor:
     return images[:, None].float() / 15
 
 
-def degraded(images: Tensor, generator: torch.Generator) -> Tensor:
+def degraded(images: Tensor, generator: torch.Generator, degradation: Degradation = READABLE) -> Tensor:
     """Bad scans of images [n, 1, 32, 32]: turned, scaled and shifted, at a low resolution, noisy, a square erased."""
     n, device = len(images), images.device
 
@@ -163,18 +182,18 @@ def degraded(images: Tensor, generator: torch.Generator) -> Tensor:
     cos, sin = scale * angle.cos(), scale * angle.sin()
     affine = torch.stack([cos, -sin, shift[:, 0], sin, cos, shift[:, 1]], dim=1).view(n, 2, 3)
     images = F.grid_sample(images, F.affine_grid(affine, list(images.shape), align_corners=False), align_corners=False)
-    images = F.interpolate(F.interpolate(images, size=RESOLUTION, mode="area"), size=SIDE, mode="bilinear")
-    images = images + NOISE * torch.randn(images.shape, device=device, generator=generator)
+    images = F.interpolate(F.interpolate(images, size=degradation.resolution, mode="area"), size=SIDE, mode="bilinear")
+    images = images + degradation.noise * torch.randn(images.shape, device=device, generator=generator)
     corner = uniform(0, SIDE - ERASED, n, 2, 1)
     grid = torch.arange(SIDE, device=device)
     inside = (grid >= corner) & (grid < corner + ERASED)  # [n, 2, 32]
     return images.masked_fill((inside[:, 0, :, None] & inside[:, 1, None, :])[:, None], 0.0).clamp(0, 1)
 
 
-def _degraded_once(images: Tensor) -> Tensor:
+def _degraded_once(images: Tensor, degradation: Degradation) -> Tensor:
     """The same scans on every device and in every run: uint8 [n, 32, 32]."""
     generator = torch.Generator().manual_seed(TEST_SEED)
-    parts = [degraded(as_input(part), generator)[:, 0] for part in torch.split(images, 4096)]
+    parts = [degraded(as_input(part), generator, degradation)[:, 0] for part in torch.split(images, 4096)]
     return (torch.cat(parts) * 255).round().byte()
 
 

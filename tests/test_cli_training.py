@@ -1,0 +1,124 @@
+"""`lookalike train` and `lookalike compare`, as typed."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from lookalike.comparison import summary
+from tests.toys import write_glyph_file
+
+QUICK = ("--epochs", "3", "--width", "8", "--dim", "32", "--batch-size", "8")
+
+
+def start(*arguments, **options):
+    command = [sys.executable, "-c", "from lookalike.cli import main; main()", *map(str, arguments)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options)
+
+
+def run(*arguments, **options):
+    process = start(*arguments, **options)
+    out, err = process.communicate(timeout=120)
+    return process.returncode, out, err
+
+
+@pytest.fixture(scope="module")
+def glyph_file(tmp_path_factory):
+    return write_glyph_file(tmp_path_factory.mktemp("data") / "own.npz", classes=120)
+
+
+def test_train_prints_a_line_per_epoch_and_a_table(glyph_file, tmp_path):
+    code, out, err = run("train", glyph_file, *QUICK, "--sampler", "lsh:64", "--baseline", "random", cwd=tmp_path)
+    assert (code, err) == (0, "")
+    assert len(re.findall(r"^epoch +\d  R@1", out, re.MULTILINE)) == 6
+    rows = [line.split("│")[1].strip() for line in out.splitlines() if line.startswith("│")]
+    assert rows == ["lsh:64", "random"]
+    assert sorted(path.name for path in (tmp_path / "runs").iterdir()) == ["own-lsh64-seed0", "own-random-seed0"]
+    code, out, err = run("train", glyph_file, *QUICK, "--sampler", "lsh:64", cwd=tmp_path)
+    assert code == 2
+    assert err.strip() == (
+        "lookalike: runs/own-lsh64-seed0 holds a finished run; --force overwrites it, --out chooses another folder."
+    )
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_stopped_it_saves_and_says_how_to_go_on(glyph_file, tmp_path, number):
+    whole, part = tmp_path / "whole", tmp_path / "part"
+    options = ("--epochs", "40", *QUICK[2:])
+    assert run("train", glyph_file, *options, "--out", whole)[0] == 0
+    process = start("train", glyph_file, *options, "--out", part)
+    while not (part / "metrics.jsonl").exists() or not (part / "metrics.jsonl").read_text():
+        time.sleep(0.01)
+    process.send_signal(number)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 128 + number, err
+    assert f"stopped by {number.name}; everything is saved. Go on with:" in " ".join(out.split())
+    assert f"lookalike train --out {part} --resume".replace(" ", "") in out.replace(" ", "").replace("\n", "")
+    assert run("train", "--out", part, "--resume")[0] == 0
+    finals = [json.loads((folder / "result.json").read_text())["metrics"] for folder in (whole, part)]
+    assert finals[0] == finals[1]
+
+
+def test_compare_prints_the_table_and_writes_it(glyph_file, tmp_path):
+    samplers = "random,batchhard,full,incremental,lsh:64,lsh:128"
+    options = ("--samplers", samplers, "--seeds", "2", *QUICK, "--out", tmp_path, "--jobs", "2")
+    code, out, err = run("compare", glyph_file, *options, env={**os.environ, "COLUMNS": "140"})
+    assert (code, err) == (0, "")
+    rows = [line.split("│")[1].strip() for line in out.splitlines() if line.startswith("│")]
+    assert rows == samplers.split(",")
+    table = json.loads((tmp_path / "compare.json").read_text())
+    assert [row["sampler"] for row in table["rows"]] == samplers.split(",")
+    assert all(len(row["recall@1"]["values"]) == 2 for row in table["rows"])
+    assert all(name in table for name in ("settings", "machine", "versions", "data_checksum"))
+    markdown = (tmp_path / "compare.md").read_text()
+    assert markdown.count("\n| ") == 7
+    # Finished runs are read, not trained again; a lost one is made up for.
+    (tmp_path / "random-seed1" / "result.json").unlink()
+    began = time.time()
+    assert run("compare", glyph_file, *options[:-2])[0] == 0
+    retrained = [path.parent.name for path in tmp_path.glob("*/result.json") if path.stat().st_mtime > began]
+    assert retrained == ["random-seed1"]
+    again = json.loads((tmp_path / "compare.json").read_text())
+    assert again["rows"][0]["recall@1"] == table["rows"][0]["recall@1"]
+
+
+def test_summary_counts_standard_errors():
+    def result(seed, recall):
+        names = ("recall@1", "recall@5", "recall@10", "recall@1%", "mrr@10")
+        return {
+            "metrics": dict.fromkeys(names, recall), "seconds": 1.0, "mining_seconds_per_epoch": None,
+            "mining_share": None, "kept_bytes": 5, "config": {"seed": seed},
+        }  # fmt: skip
+
+    rows = summary({"random": [result(0, 0.5), result(1, 0.7)], "lsh:8": [result(1, 0.8), result(0, 0.8)]})
+    assert rows[0]["recall@1"]["mean"] == pytest.approx(0.6)
+    assert rows[0]["recall@1"]["sd"] == pytest.approx(0.1414, abs=1e-4)
+    assert rows[1]["gain_over_random"]["mean"] == pytest.approx(0.2)
+    assert rows[1]["gain_over_random"]["standard_error"] == pytest.approx(0.1)
+    assert "gain_over_random" not in rows[0]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("train", "--sampler", "hard"), "there is no sampler 'hard'; there are random, batchhard, full"),
+        (("train", "nothing"), "there is no data set 'nothing'; there are glyphs, glyphs-paired"),
+        (("train", "absent.npz"), "absent.npz: there is no such file of glyphs."),
+        (("train", "--resume"), "--resume needs --out"),
+        (("train", "--bits", "12"), "bits must be a multiple of 8, got 12"),
+        (("train", "--width", "9"), "width must be a multiple of 8"),
+        (("compare", "--samplers", "random,lsh:x"), "'lsh:x' is not a sampler"),
+    ],
+)
+def test_mistakes_are_said_in_one_line(tmp_path, arguments, sentence):
+    code, _, err = run(*arguments, cwd=tmp_path)
+    assert code == 2
+    assert err.startswith("lookalike: ")
+    assert sentence in err
+    assert len(err.splitlines()) == 1
+    assert not (tmp_path / "runs").exists()  # nothing was begun
