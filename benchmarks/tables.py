@@ -90,6 +90,31 @@ def _search() -> str:
     return f"{_markdown(header, rows)}\n\n{note}"
 
 
+def _search_gpu() -> str:
+    result = record.read("search_gpu")
+    settings, gpu = result["settings"], result["gpu"]
+    peers = list(dict.fromkeys(name for row in result["search"] for name in row["faster_by"]))
+    rows = [
+        [
+            f"{row['queries']:,} in {'themselves' if row['rows'] == row['queries'] else format(row['rows'], ',')}",
+            row["bits"],
+            f"{1000 * row['seconds']:.1f} ms",
+            f"{row['share_of_floor']:.0%}",
+            *(f"{row['faster_by'][peer]:.0f}x" if peer in row["faster_by"] else "" for peer in peers),
+        ]
+        for row in result["search"]
+    ]
+    header = ["codes", "bits", "time", "of the floor", *peers]
+    where = f"{gpu['name']}, CUDA {gpu['cuda']}, torch {result['versions']['torch']}"
+    note = (
+        f"k = {settings['k']}, from packed codes to neighbours in order, in themselves without those of the own label; "
+        f"floor: one-bit products at {settings['bit_products']:.1e} per second; times faster than exact cosine (matmul "
+        f"+ topk, d = {settings['dim']}) and than int8 products of the same codes + topk, whose rates are those of "
+        f"{settings['slice']:,} queries; {where}; from `benchmarks/results/search_gpu.json`."
+    )
+    return f"{_markdown(header, rows)}\n\n{note}"
+
+
 def _encode() -> str:
     rows = [
         [row["bits"], row["threads"], f"{row['encode_over_matmul']:.2f}"] for row in record.read("search")["encode"]
@@ -138,6 +163,7 @@ def _origin(result: dict[str, Any]) -> str:
 TABLES: dict[str, Callable[[], str]] = {
     "quality": _quality,
     "search": _search,
+    "search_gpu": _search_gpu,
     "encode": _encode,
     "batches": _batches,
     "hardness": partial(_compared, "hardness"),

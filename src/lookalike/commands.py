@@ -16,6 +16,7 @@ from lookalike.interruptions import Interrupted
 from lookalike.recipes import recipe
 from lookalike.runs import RunFolder
 from lookalike.settings import Settings, parse_strategy
+from lookalike.warmup import compile_kernels
 
 
 def run_training(
@@ -41,6 +42,8 @@ def run_training(
     network = {**network, **before.get("model_options", {}), **_given(model)}
     loaded = load_data(name, progress=True)
     console.print(f"{loaded.description[0].upper()}{loaded.description[1:]}.", highlight=False)
+    with console.status("compiling kernels (once, some seconds)"):
+        compile_kernels(settings.bits)
     rows: dict[str, list[dict[str, Any]]] = {}
     runs = [settings] if baseline in (None, "none") else [settings, replace(settings, **parse_strategy(baseline))]
     for number, each in enumerate(runs):

@@ -4,7 +4,6 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import torch
 from rich.console import Console
 from rich.table import Table
 
@@ -13,6 +12,7 @@ from lookalike.data.synthetic import clustered_embeddings
 from lookalike.hashing import SignHasher
 from lookalike.negatives import hard_negatives
 from lookalike.search.cosine import cosine_topk
+from lookalike.warmup import compile_kernels
 
 
 def run_demo(n: int, dim: int, k: int, bits: list[int], seed: int) -> None:
@@ -21,8 +21,8 @@ def run_demo(n: int, dim: int, k: int, bits: list[int], seed: int) -> None:
     console = Console()
     console.print(f"{n:,} clustered embeddings of dimension {dim}; the {k} hardest negatives of each.")
     x, labels = clustered_embeddings(n, dim, seed=seed)
-    with console.status("compiling the search kernel (once, a few seconds)"):
-        _warm_up()
+    with console.status("compiling kernels (once, some seconds)"):
+        compile_kernels()
     with console.status("exact cosine search"):
         exact, exact_seconds = _timed(cosine_topk, x, x, k, query_labels=labels, database_labels=labels)
     table = Table("code", "bytes per sample", "memory", f"overlap@{k} with exact", "search", "speed")
@@ -45,11 +45,6 @@ def run_demo(n: int, dim: int, k: int, bits: list[int], seed: int) -> None:
         )
     console.print(table)
     console.print("Each negative has another label than its anchor; more bits come closer to exact mining.")
-
-
-def _warm_up() -> None:
-    few = torch.zeros(64, 16, dtype=torch.uint8)
-    hard_negatives(few, torch.arange(64), 1, backend="cpu")
 
 
 def _timed(function: Callable[..., Any], *args: Any, **kwargs: Any) -> tuple[Any, float]:

@@ -24,6 +24,14 @@ def replacing(path: Path) -> Iterator[Path]:
         raise
 
 
+def cache_folder() -> Path:
+    """Where things that can be made again are kept: LOOKALIKE_CACHE, or the user's cache folder."""
+    if "LOOKALIKE_CACHE" in os.environ:
+        return Path(os.environ["LOOKALIKE_CACHE"])
+    base = os.environ.get("XDG_CACHE_HOME") or os.environ.get("LOCALAPPDATA") or Path.home() / ".cache"
+    return Path(base) / "lookalike"
+
+
 def write_text(path: Path, text: str) -> None:
     """Write a text file, whole or not at all."""
     with replacing(path) as temporary:

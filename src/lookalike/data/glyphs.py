@@ -5,7 +5,6 @@ The class of an image is its code point, its view the face. Drawn once, then rea
 
 import hashlib
 import logging
-import os
 import zipfile
 from collections import Counter
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from lookalike.files import replacing
+from lookalike.files import cache_folder, replacing
 from lookalike.progress import progress_bar
 
 logger = logging.getLogger("lookalike")
@@ -126,13 +125,6 @@ def identical_shapes(glyphs: Glyphs) -> list[list[int]]:
                 group[codepoint] = group[first]
     distinct = {id(codepoints): sorted(codepoints) for codepoints in group.values() if len(codepoints) > 1}
     return sorted(distinct.values())
-
-
-def cache_folder() -> Path:
-    """Where drawn glyphs are kept: LOOKALIKE_CACHE, or the user's cache folder."""
-    if "LOOKALIKE_CACHE" in os.environ:
-        return Path(os.environ["LOOKALIKE_CACHE"])
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "lookalike"
 
 
 def _font_files() -> list[Path]:

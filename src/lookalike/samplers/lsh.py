@@ -12,7 +12,7 @@ from torch import Tensor
 from lookalike.checks import checked_bits, checked_positive
 from lookalike.samplers.epochs import EpochBatchSampler
 from lookalike.samplers.streams import CodeStream
-from lookalike.search import hamming_topk
+from lookalike.search import hamming_topk, search_device
 
 logger = logging.getLogger("lookalike")
 
@@ -104,6 +104,7 @@ class LSHBatchSampler(EpochBatchSampler):
         return table.codes if table.num_seen else None
 
     def _search(self, k: int) -> Tensor | None:
+        where = search_device(next(iter(self._streams.values())).device, self.bits, k)
         queries, *references = (stream.table for stream in self._streams.values())
         database = references[0] if references else queries
         seen = queries.seen & database.seen
@@ -112,13 +113,13 @@ class LSHBatchSampler(EpochBatchSampler):
             return None
         everyone = len(ids) == self.num_samples
         labels = torch.arange(self.num_samples) if self._labels is None else torch.from_numpy(self._labels)
+        query_codes = (queries.codes if everyone else queries.codes[ids]).to(where)
+        database_codes = query_codes
+        if database is not queries:
+            database_codes = (database.codes if everyone else database.codes[ids]).to(where)
         found = hamming_topk(
-            queries.codes if everyone else queries.codes[ids],
-            database.codes if everyone else database.codes[ids],
-            min(k, self.k),
-            query_labels=labels[ids],
-            database_labels=labels[ids],
-        ).indices
+            query_codes, database_codes, min(k, self.k), query_labels=labels[ids], database_labels=labels[ids]
+        ).indices.cpu()
         if everyone:
             return found
         near = torch.full((self.num_samples, found.shape[1]), -1)

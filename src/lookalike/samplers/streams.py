@@ -93,6 +93,11 @@ class CodeStream:
             )
         self._num_refused += len(ids)
 
+    @property
+    def device(self) -> torch.device:
+        """Where the embeddings come from."""
+        return torch.device("cpu") if self.hasher is None else self.hasher.mean.device
+
     def flush(self) -> None:
         """Wait for the codes that are still on their way."""
         while self._arriving:

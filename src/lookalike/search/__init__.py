@@ -47,7 +47,7 @@ def hamming_topk(
             capability 8.0 and later, with `cuda-core` installed), "matmul" (any torch device) or "reference" (plain
             and slow).
         progress: Show a bar on a terminal, where a search takes long enough for one.
-        memory: Bytes of device memory that "cuda" works with beside codes and answer; by default up to 2 GiB, and not
+        memory: Bytes of device memory that "cuda" works with beside codes and answer; by default up to 4 GiB, and not
             more than half of what is free. Less means more passes.
 
     Returns:
@@ -76,7 +76,7 @@ def hamming_topk(
     name = choose_backend(request) if backend == "auto" else backend
     device = request.queries.device
     if name == "cuda":
-        why_not = _cuda_obstacle(request)
+        why_not = _cuda_obstacle(device, request.bits, request.k)
         if why_not is not None:
             raise ValueError(f"backend 'cuda' cannot be used here: {why_not}.")
     if name == "cpu" or (name == "cuda" and device.type != "cuda"):
@@ -90,7 +90,7 @@ def choose_backend(request: Request) -> str:
     if request.num_queries * request.num_database <= SMALL:
         return "matmul"
     if request.queries.device.type == "cuda":
-        why_not = _cuda_obstacle(request)
+        why_not = _cuda_obstacle(request.queries.device, request.bits, request.k)
         if why_not is None:
             return "cuda"
         _say_once(f"searching by matrix products, not with the CUDA kernels, because {why_not}.")
@@ -98,10 +98,21 @@ def choose_backend(request: Request) -> str:
     return "cpu" if request.queries.device.type == "cpu" and _numba_is_installed() else "matmul"
 
 
-def _cuda_obstacle(request: Request) -> str | None:
-    from lookalike.search.cuda import obstacle  # noqa: PLC0415, not needed without a GPU
+def search_device(device: torch.device, bits: int, k: int) -> torch.device:
+    """Where codes of embeddings from `device` are best searched: there, if the CUDA kernels run there."""
+    if device.type != "cuda":
+        return torch.device("cpu")
+    why_not = _cuda_obstacle(device, bits, k)
+    if why_not is None:
+        return device
+    _say_once(f"hard negatives are searched on the CPU, because the CUDA kernels cannot be used: {why_not}.")
+    return torch.device("cpu")
 
-    return obstacle(request)
+
+def _cuda_obstacle(device: torch.device, bits: int, k: int) -> str | None:
+    from lookalike.search.cuda import obstacle  # noqa: PLC0415 - not needed without a GPU
+
+    return obstacle(device, bits, k)
 
 
 @cache

@@ -38,11 +38,11 @@ class Shape(NamedTuple):
 
 
 SHAPES = {  # by words of 32 bits; codes are padded to the next length
-    4: Shape(8, 8, 2),
-    8: Shape(8, 8, 2),
-    16: Shape(4, 8, 2),
-    24: Shape(4, 4, 3),
-    32: Shape(4, 4, 3),
+    4: Shape(8, 8, 2, part=4),
+    8: Shape(8, 4, 4),
+    16: Shape(8, 4, 3),
+    24: Shape(8, 4, 2),
+    32: Shape(8, 4, 2),
     48: Shape(2, 4, 3),
     64: Shape(2, 4, 3),
 }
@@ -51,7 +51,7 @@ MAX_K = 4096  # neighbours that are put in order in the shared memory every devi
 GROUPS, PLACE_BITS, CHUNK = 512, 19, 2048  # as in survey.cu and hamming.cu
 DIRECT = 4096  # rows of a database that is not worth a sample
 DEVIATIONS = 3.5  # by which a limit is wider than needed on average
-MEMORY = 1 << 31  # bytes of working memory, where there is as much
+MEMORY = 1 << 32  # bytes of working memory, where there is as much
 
 
 @dataclass(frozen=True)
@@ -69,22 +69,21 @@ def topk(request: Request) -> Neighbours:
         return _Search(request).run()
 
 
-def obstacle(request: Request) -> str | None:
-    """Why this backend cannot answer on the device of the queries, or None."""
+def obstacle(device: torch.device, bits: int, k: int) -> str | None:
+    """Why this backend cannot answer such requests on this device, or the current one, or None."""
     try:
         cuda_core()
     except ImportError as error:
         return f"cuda-core is missing ({error}; pip install 'lookalike[cuda]')"
     if torch.version.hip is not None or not torch.cuda.is_available():
         return "there is no NVIDIA GPU"
-    index = request.queries.device.index if request.queries.is_cuda else None
-    capability = torch.cuda.get_device_capability(index)
+    capability = torch.cuda.get_device_capability(device if device.type == "cuda" else None)
     if capability < (8, 0):
         return f"its binary tensor cores need compute capability 8.0, and this GPU has {capability[0]}.{capability[1]}"
-    if request.bits > MAX_BITS:
-        return f"it takes codes of up to {MAX_BITS} bits, and these have {request.bits}"
-    if request.k > MAX_K:
-        return f"it takes k up to {MAX_K}, and {request.k} is asked"
+    if bits > MAX_BITS:
+        return f"it takes codes of up to {MAX_BITS} bits, and these have {bits}"
+    if k > MAX_K:
+        return f"it takes k up to {MAX_K}, and {k} is asked"
     return None
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import importlib
-import os
-import tempfile
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import torch
+
+from lookalike.files import cache_folder, replacing
 
 SOURCES = ("keys.cu", "hamming.cu", "survey.cu", "order.cu")  # joined in this order
 LEGACY_STREAM = 1  # the driver's name for the default stream; a null handle may mean a closed stream
@@ -54,22 +54,15 @@ def cubin_of(macros: tuple[tuple[str, int], ...], arch: str) -> bytes:
     """Machine code for these macros and this architecture, from the cache on disk or compiled."""
     source = "\n".join((Path(__file__).parent / name).read_text() for name in SOURCES)
     key = hashlib.sha256(repr((source, arch, macros, _compiler_version())).encode()).hexdigest()[:32]
-    path = cache_folder() / f"{arch}-{key}.cubin"
+    path = cache_folder() / "cuda" / f"{arch}-{key}.cubin"
     with contextlib.suppress(OSError):
         return path.read_bytes()
     cubin = _compiled(source, macros, arch)
     with contextlib.suppress(OSError):  # a cache that cannot be written costs a second per process, not the search
         path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
-            file.write(cubin)
-        Path(file.name).replace(path)
+        with replacing(path) as temporary:
+            temporary.write_bytes(cubin)
     return cubin
-
-
-def cache_folder() -> Path:
-    """Where machine code is kept."""
-    base = os.environ.get("XDG_CACHE_HOME") or os.environ.get("LOCALAPPDATA") or Path.home() / ".cache"
-    return Path(base) / "lookalike" / "cuda"
 
 
 @cache
