@@ -1,0 +1,186 @@
+"""A study of embeddings: what every kind of code, at every length, finds of the true hard negatives."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lookalike.analysis.measures import bound_usage, overlap, positional_distance
+from lookalike.analysis.methods import METHODS, PRINCIPAL, chunks, make_codes, rows_of
+from lookalike.checks import checked_bits, checked_labels, checked_positive
+from lookalike.progress import progress_bar
+from lookalike.search import hamming_topk
+from lookalike.warmup import compile_kernels
+
+A = 1.1  # the paper's factor of the bound
+ANCHORS_AT_A_TIME_BYTES = 1 << 28
+BINS = 60
+
+
+@dataclass(frozen=True)
+class _Anchors:
+    """Some queries with everything exact that is known of them."""
+
+    ids: Tensor  # int64 [m]
+    similarity: Tensor  # float32 [m, n], minus infinity for what is left out
+    ascending: Tensor  # the same, sorted
+    true: Tensor  # int64 [m, k]
+
+
+def analyze(
+    x: Any,
+    labels: Any = None,
+    *,
+    bits: tuple[int, ...] = (128, 256, 512, 1024),
+    k: int = 128,
+    anchors: int = 1000,
+    methods: tuple[str, ...] = METHODS,
+    seed: int = 0,
+    progress: bool = False,
+) -> dict[str, Any]:
+    """Compare what codes retrieve with the exact neighbours of a sample of anchors.
+
+    Args:
+        x: Embeddings, floats `[n, dim]`, a tensor or an array, which may be memory-mapped.
+        labels: Integers `[n]`; rows of the anchor's label are left out. Without them only the anchor itself is.
+        bits: Lengths of codes.
+        k: Neighbours per anchor.
+        anchors: How many; means come with a 95% confidence interval over them.
+        methods: Kinds of codes, of `METHODS`.
+        seed: Decides rotation and anchors.
+        progress: Show a bar on a terminal.
+
+    Returns:
+        What `lookalike analyze` writes as analysis.json: `settings`, `exact`, `random`, `rows`, `histogram`.
+    """
+    n, dim = x.shape
+    lengths = sorted(checked_bits(b) for b in bits)
+    if checked_positive("k", k) >= n:
+        raise ValueError(f"k must be below the number of embeddings, {n}, got {k}.")
+    unknown = set(methods) - set(METHODS)
+    if unknown:
+        raise ValueError(f"there is no method {min(unknown)!r}; there are {', '.join(METHODS)}.")
+    values = torch.arange(n) if labels is None else checked_labels("labels", labels, n)
+    generator = torch.Generator().manual_seed(seed)
+    chosen = torch.randperm(n, generator=generator)[: min(anchors, n)].sort().values
+    work = {(method, b): _Tally() for method in methods for b in lengths if method not in PRINCIPAL or b <= dim}
+    exact = _Tally()
+    edges = torch.linspace(-1, 1, BINS + 1)
+    with progress_bar("analysing", len(work) + len(methods) + 1, shown=progress) as bar:
+        tables: dict[str, Tensor] = {}
+        for method in methods:
+            longest = max((b for m, b in work if m == method), default=0)
+            if longest:
+                tables[method] = make_codes(method, x, longest, seed)
+            bar.advance(1)
+        compile_kernels()  # before anything is timed
+        found = {}
+        for (method, b), tally in work.items():
+            codes = tables[method][:, : b // 8].contiguous()
+            found[method, b], tally.seconds = _searched(codes, chosen, values, k)
+            bar.advance(1)
+        step = max(1, ANCHORS_AT_A_TIME_BYTES // (4 * n))
+        for first in range(0, len(chosen), step):
+            part, exact_seconds = _exact(x, chosen[first : first + step], values, k)
+            exact.seconds += exact_seconds
+            exact.add(part.true, part, edges)
+            for key, tally in work.items():
+                tally.add(found[key][first : first + step], part, edges)
+        bar.advance(1)
+    rows = [
+        {
+            "method": method,
+            "bits": b,
+            "bytes": b // 8,
+            "compression": 32 * dim / b,
+            **tally.row(len(chosen)),
+        }
+        for (method, b), tally in work.items()
+    ]
+    _, numbered = torch.unique(values, return_inverse=True)
+    candidates = float((n - torch.bincount(numbered)[numbered[chosen]]).double().mean())
+    return {
+        "settings": {
+            "n": n, "dim": dim, "k": k, "anchors": len(chosen), "a": A, "labels": labels is not None, "seed": seed,
+        },
+        "exact": {
+            "similarity": float(torch.cat(exact.similarity).double().mean()),
+            "queries_per_second": len(chosen) / exact.seconds,
+        },
+        # k of all candidates at random: each true neighbour is among them with this probability, and the place of a
+        # random row in the ranking differs from its position by about half the candidates.
+        "random": {"overlap": k / candidates, "positional_distance": (candidates - k) / 2},
+        "rows": rows,
+        "histogram": {
+            "edges": edges.tolist(),
+            "exact": exact.counts(),
+            "lsh": {str(b): tally.counts() for (method, b), tally in work.items() if method == "lsh"},
+        },
+    }  # fmt: skip
+
+
+class _Tally:
+    """What is known of one kind of codes, anchor by anchor."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self.overlap: list[Tensor] = []
+        self.position: list[Tensor] = []
+        self.similarity: list[Tensor] = []
+        self.bound: list[tuple[int, dict[str, float]]] = []
+        self.histogram: Tensor | None = None
+
+    def add(self, found: Tensor, anchors: _Anchors, edges: Tensor) -> None:
+        self.overlap.append(overlap(found, anchors.true))
+        self.position.append(positional_distance(found, anchors.similarity, anchors.ascending))
+        values = anchors.similarity.gather(1, found.clamp(min=0))[found >= 0]
+        self.similarity.append(values)
+        self.bound.append((len(found), bound_usage(found, anchors.true, anchors.similarity, A)))
+        counts = torch.histogram(values, edges).hist
+        self.histogram = counts if self.histogram is None else self.histogram + counts
+
+    def counts(self) -> list[int]:
+        assert self.histogram is not None  # noqa: S101 - our own invariant
+        return [int(count) for count in self.histogram]
+
+    def row(self, anchors: int) -> dict[str, Any]:
+        total = sum(size for size, _ in self.bound)
+        return {
+            "overlap": _interval(torch.cat(self.overlap)),
+            "positional_distance": _interval(torch.cat(self.position)),
+            "similarity": float(torch.cat(self.similarity).double().mean()),
+            "bound": {
+                name: sum(size * shares[name] for size, shares in self.bound) / total for name in self.bound[0][1]
+            },
+            "queries_per_second": anchors / self.seconds,
+        }
+
+
+def _interval(values: Tensor) -> dict[str, float]:
+    """The mean with its 95% confidence interval over anchors."""
+    mean = float(values.mean())
+    half = 1.96 * float(values.std()) / math.sqrt(len(values)) if len(values) > 1 else 0.0
+    return {"mean": mean, "low": mean - half, "high": mean + half}
+
+
+def _searched(codes: Tensor, anchors: Tensor, labels: Tensor, k: int) -> tuple[Tensor, float]:
+    queries = codes[anchors]
+    began = time.perf_counter()
+    found = hamming_topk(queries, codes, k, query_labels=labels[anchors], database_labels=labels).indices
+    return found, time.perf_counter() - began
+
+
+def _exact(x: Any, ids: Tensor, labels: Tensor, k: int) -> tuple[_Anchors, float]:
+    queries = rows_of(x, ids.numpy())
+    began = time.perf_counter()
+    similarity = torch.cat([queries @ part.T for part in chunks(x)], dim=1)
+    similarity.masked_fill_(labels[ids, None] == labels, -torch.inf)
+    scores, true = similarity.topk(k, dim=1)
+    seconds = time.perf_counter() - began
+    true = true.masked_fill(scores == -torch.inf, -1)
+    return _Anchors(ids, similarity, similarity.sort(dim=1).values, true), seconds
