@@ -137,6 +137,22 @@ def test_killed_at_twenty_random_moments_it_ends_the_same(tmp_path):
     assert not list((tmp_path / "killed").glob("model.safetensors?*"))
 
 
+def test_overlap_is_tracked_and_survives_a_stop(tmp_path, monkeypatch):
+    monkeypatch.setattr("lookalike.analysis.tracking.ANCHORS", 50)
+    settings = quick(track_overlap=True)
+    data = toy_data(classes=60)
+    train(toy_model(), data, settings, tmp_path / "whole")
+    with pytest.raises(Interrupted):
+        train(_stopping_in(20), data, settings, tmp_path / "parts")
+    train(toy_model(), data, settings, tmp_path / "parts", resume=True)
+    assert metrics(tmp_path / "parts") == metrics(tmp_path / "whole")
+    for epoch in metrics(tmp_path / "whole")[:-1]:
+        shares = [epoch["overlap"][bits] for bits in ("128", "256", "512", "1024")]
+        assert 0.6 < shares[0] <= shares[-1] <= 1  # 128 of 240 are found even by chance
+        shifts = [epoch["positional_distance"][bits] for bits in ("128", "1024")]
+        assert shifts[0] > shifts[1]
+
+
 class Failing(nn.Module):
     """Gives NaN from some training step on."""
 

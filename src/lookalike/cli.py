@@ -50,6 +50,8 @@ Epochs = Annotated[int | None, typer.Option(min=1, help="Passes over the trainin
 BatchSize = Annotated[int | None, typer.Option(min=2, help="Pairs per batch.", show_default="by data set")]
 LearningRate = Annotated[float | None, typer.Option("--lr", help="The highest learning rate.", show_default="0.001")]
 Hardness = Annotated[float | None, typer.Option(help="Share of hard negatives in a batch.", show_default="1")]
+Guard = Annotated[float | None, typer.Option(help="Keep likely false negatives of lsh apart: 1, or less for more.")]
+TrackOverlap = Annotated[bool, typer.Option("--track-overlap", help="Measure every epoch what bits find.")]
 Width = Annotated[int | None, typer.Option(min=1, help="Channels of the network.", show_default="by data set")]
 Dim = Annotated[int | None, typer.Option(min=1, help="Length of the embeddings.", show_default="256")]
 Device = Annotated[str | None, typer.Option(help="cpu or cuda.", show_default="a GPU if there is one")]
@@ -70,6 +72,8 @@ def train(
     hardness: Hardness = None,
     width: Width = None,
     dim: Dim = None,
+    guard: Guard = None,
+    track_overlap: TrackOverlap = False,
     seed: Annotated[int | None, typer.Option(help="Of weights, batches and rotation.", show_default="0")] = None,
     out: Annotated[Path | None, typer.Option(help="Folder of the run.", show_default="runs/DATA-SAMPLER-SEED")] = None,
     baseline: Annotated[
@@ -85,7 +89,7 @@ def train(
 
     chosen = {
         "sampler": sampler, "bits": bits, "epochs": epochs, "batch_size": batch_size, "learning_rate": learning_rate,
-        "hardness": hardness, "seed": seed,
+        "hardness": hardness, "guard": guard, "track_overlap": track_overlap or None, "seed": seed,
     }  # fmt: skip
     if baseline is None and data is None and not resume:
         baseline = "random"
@@ -105,6 +109,8 @@ def compare(
     batch_size: BatchSize = None,
     learning_rate: LearningRate = None,
     hardness: Hardness = None,
+    guard: Guard = None,
+    track_overlap: TrackOverlap = False,
     width: Width = None,
     dim: Dim = None,
     out: Annotated[Path | None, typer.Option(help="Folder of the runs.", show_default="runs/compare-DATA")] = None,
@@ -115,7 +121,10 @@ def compare(
     """Train with every sampler over several seeds and print the paper's table; begun runs are gone on with."""
     from lookalike.commands import run_comparison
 
-    chosen = {"epochs": epochs, "batch_size": batch_size, "learning_rate": learning_rate, "hardness": hardness}
+    chosen = {
+        "epochs": epochs, "batch_size": batch_size, "learning_rate": learning_rate, "hardness": hardness,
+        "guard": guard, "track_overlap": track_overlap or None,
+    }  # fmt: skip
     run_comparison(
         data or "glyphs", samplers, seeds, chosen, {"width": width, "dim": dim}, out, jobs=jobs, force=force,
         device=device,

@@ -43,6 +43,10 @@ class Settings:
     """Neighbourhoods per batch."""
     method: str = "growth"
     """How batches are composed: growth or sample4geo."""
+    guard: float | None = None
+    """Keep likely false negatives apart (lsh only): share of the positive's cosine beyond which a negative is one."""
+    track_overlap: bool = False
+    """Measure every epoch what bits find of the true hard negatives; keeps the epoch's embeddings."""
     seed: int = 0
     mixed_precision: bool = True
     """On a GPU."""

@@ -22,6 +22,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - as everybody calls it
 from torch import Tensor, nn
 
+from lookalike.analysis.tracking import OverlapTracker
 from lookalike.evaluation import evaluate
 from lookalike.interruptions import Interrupted, stop_requests
 from lookalike.machine import machine, versions
@@ -119,6 +120,8 @@ class _Run:
         self.train_part, self.test_part = data.train.to(device), data.test.to(device)
         self.model, self.criterion = model.to(device), make_loss(settings).to(device)
         self.sampler = make_sampler(data.train, settings)
+        labels = data.train.labels
+        self.tracker = OverlapTracker(self.sampler.num_samples, labels) if settings.track_overlap else None
         self.optimizer = make_optimizer([self.model, self.criterion], settings, device)
         self.precision = _precision(settings, device)
         self.scaler = torch.amp.GradScaler(enabled=self.precision == torch.float16)
@@ -185,8 +188,18 @@ class _Run:
                 self.sampler.observe(ids, torch.stack([query, reference], dim=1).flatten(0, 1))
             else:
                 self.sampler.observe(ids, query=query, reference=reference)
+        if self.tracker is not None:
+            self._track(ids, query, reference)
         self._unseen.append(torch.stack([loss.detach(), hardest_similarity(query, reference)]))
         self.step += 1
+
+    def _track(self, ids: Tensor, query: Tensor, reference: Tensor) -> None:
+        tracker = cast("OverlapTracker", self.tracker)
+        if self.train_part.pairs is None:
+            tracker.observe(ids[::2], query)
+            tracker.observe(ids[1::2], reference)
+        else:
+            tracker.observe(ids, reference)
 
     def end_epoch(self) -> dict[str, Any]:
         """Evaluate, and return the metrics of the epoch that has ended."""
@@ -197,6 +210,7 @@ class _Run:
             "hardest_negative": sum(self.hardness) / len(self.hardness),
             "temperature": self.criterion.temperature,
             **self.evaluate(),
+            **({} if self.tracker is None else self.tracker.measure()),
             "seconds": self.seconds["epoch"],
             "mining_seconds": self.seconds["mining"],
             "mining_share": self.seconds["mining"] / self.seconds["epoch"],
@@ -239,6 +253,7 @@ class _Run:
             "scaler": self.scaler.state_dict(),
             "sampler": self.sampler.state_dict(),
             "random": [torch.get_rng_state(), *(torch.cuda.get_rng_state_all() if self.device.type == "cuda" else [])],
+            "tracker": None if self.tracker is None else self.tracker.state_dict(),
             "epoch": self.epoch,
             "step": self.step,
             "history": self.history,
@@ -249,6 +264,8 @@ class _Run:
         """Go on where `state_dict` was taken."""
         for name in ("model", "criterion", "optimizer", "scaler", "sampler"):
             getattr(self, name).load_state_dict(state[name])
+        if self.tracker is not None:
+            self.tracker.load_state_dict(state["tracker"])
         torch.set_rng_state(state["random"][0])
         if self.device.type == "cuda" and len(state["random"]) == 1 + torch.cuda.device_count():
             torch.cuda.set_rng_state_all(state["random"][1:])

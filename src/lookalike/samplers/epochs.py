@@ -187,6 +187,10 @@ class EpochBatchSampler(BatchSampler):
     def _search(self, k: int) -> Tensor | None:
         """The nearest samples or pairs of another label, int64 [n, k], -1 for none; None if nothing is known."""
 
+    def _batch_labels(self) -> Array | None:
+        """Of which no two may meet in a batch: int32 [n]; None where every pair is its own label."""
+        return self._labels
+
     @property
     def kept_bytes(self) -> int:
         """What is kept of the embeddings from one epoch to the next, in bytes."""
@@ -274,7 +278,7 @@ class EpochBatchSampler(BatchSampler):
         near = self._search(width) if self.hardness > 0 else None
         if self.paired:
             lists = torch.full((self.num_samples, 0), -1) if near is None else near
-            batches = compose_batches(lists, per_batch, labels=self._labels, **options)
+            batches = compose_batches(lists, per_batch, labels=self._batch_labels(), **options)
             self._report_left_out(batches)
             return [batches.ids, batches.offsets]
         labels = _known(self._labels)
@@ -286,7 +290,7 @@ class EpochBatchSampler(BatchSampler):
             None if codes is None else codes.numpy(), members, label_offsets, self_pairs=self.self_pairs
         )
         lists = torch.full((len(anchors), 0), -1) if near is None else neighbours_of_pairs(near, anchors, positives)
-        batches = compose_batches(lists, per_batch // 2, labels=labels[anchors], **options)
+        batches = compose_batches(lists, per_batch // 2, labels=_known(self._batch_labels())[anchors], **options)
         self._report_left_out(batches)
         ids = batches.ids.numpy()
         both = torch.from_numpy(np.stack([anchors[ids], positives[ids]], axis=1).reshape(-1))

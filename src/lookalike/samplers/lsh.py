@@ -11,6 +11,7 @@ from torch import Tensor
 
 from lookalike.checks import checked_bits, checked_positive
 from lookalike.samplers.epochs import EpochBatchSampler
+from lookalike.samplers.guard import merged_labels, positive_distances, suspected
 from lookalike.samplers.streams import CodeStream
 from lookalike.search import hamming_topk, search_device
 
@@ -33,6 +34,9 @@ class LSHBatchSampler(EpochBatchSampler):
         clusters: How many neighbourhoods a batch is made of; one gives the hardest batches.
         method: "growth" or "sample4geo", as in `compose_batches`.
         center: Share of the mean that is subtracted before hashing, as in `SignHasher`.
+        guard: Keep likely false negatives apart: classes of which more than half of the samples see a neighbour of
+            the other class at more than `guard` times the cosine of their nearest positive, both estimated from the
+            bits. None keeps nothing apart; 1.0 is cautious, 0.95 keeps more apart.
         seed: Decides rotation and order; the same on all ranks.
         drop_last: Leave out the last batch if it is short.
         self_pairs: Pair a label's only sample with itself (two augmented views) instead of leaving it out.
@@ -62,6 +66,7 @@ class LSHBatchSampler(EpochBatchSampler):
         clusters: int = 1,
         method: str = "growth",
         center: float = 1.0,
+        guard: float | None = None,
         seed: int = 0,
         drop_last: bool = False,
         self_pairs: bool = False,
@@ -72,6 +77,10 @@ class LSHBatchSampler(EpochBatchSampler):
             drop_last=drop_last, self_pairs=self_pairs, shard=shard,
         )  # fmt: skip
         self.bits, self.k, self.center = checked_bits(bits), checked_positive("k", k), center
+        if guard is not None and not 0 < guard <= 2:
+            raise ValueError(f"guard is a share of the positive's cosine, above 0 and at most 2, got {guard}.")
+        self.guard = guard
+        self._guarded: np.ndarray[Any, Any] | None = None  # labels of which no two may meet, for this epoch
         towers = ("query", "reference") if self.paired else ("embeddings",)
         self._streams = {tower: CodeStream(self.num_samples, self.bits, seed=seed, center=center) for tower in towers}
         self._warned_of_unseen = False
@@ -117,14 +126,33 @@ class LSHBatchSampler(EpochBatchSampler):
         database_codes = query_codes
         if database is not queries:
             database_codes = (database.codes if everyone else database.codes[ids]).to(where)
-        found = hamming_topk(
+        distances, found = hamming_topk(
             query_codes, database_codes, min(k, self.k), query_labels=labels[ids], database_labels=labels[ids]
-        ).indices.cpu()
-        if everyone:
-            return found
-        near = torch.full((self.num_samples, found.shape[1]), -1)
-        near[ids] = torch.where(found >= 0, ids[found], -1)
+        )
+        near = found.cpu()
+        if not everyone:
+            near = torch.full((self.num_samples, found.shape[1]), -1)
+            near[ids] = torch.where(found.cpu() >= 0, ids[found.cpu()], -1)
+        if self.guard is not None:
+            self._keep_apart(ids, near, distances.cpu(), labels, self.guard)
         return near
+
+    def _keep_apart(self, ids: Tensor, near: Tensor, distances: Tensor, labels: Tensor, guard: float) -> None:
+        """Find likely false negatives and give their classes one label for this epoch."""
+        queries, *references = (stream.table.codes[ids] for stream in self._streams.values())
+        if references:
+            positives = positive_distances(queries, references[0], None)
+        else:
+            positives = positive_distances(queries, queries, labels[ids])
+        suspicious = np.zeros(tuple(near.shape), bool)
+        suspicious[ids.numpy()] = suspected(distances, positives, self.bits, guard).numpy()
+        own = labels.numpy().astype(np.int32)
+        merged, number = merged_labels(own, near.numpy(), suspicious, most=len(self))
+        self._guarded = merged
+        logger.info("%d of %d labels are kept apart from others as likely the same.", number, int(own.max()) + 1)
+
+    def _batch_labels(self) -> np.ndarray[Any, Any] | None:
+        return self._labels if self._guarded is None else self._guarded
 
     def _identity(self) -> dict[str, Any]:
         return {**super()._identity(), "bits": self.bits, "center": self.center}

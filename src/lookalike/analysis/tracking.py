@@ -1,0 +1,58 @@
+"""Overlap and positional distance during training, epoch by epoch: what the paper's first two figures show."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lookalike.analysis.study import analyze
+
+BITS = (128, 256, 512, 1024)
+ANCHORS = 256
+
+
+class OverlapTracker:
+    """Keeps the embeddings of an epoch, as floats, to compare what bits find in them with what is there.
+
+    For looking at a training, not for training: it takes dim * 4 bytes per sample.
+
+    Args:
+        num_samples: Samples, or pairs, of the training set.
+        labels: int64 `[num_samples]`, or None where each is its own label.
+        k: Neighbours to compare.
+        seed: Decides anchors and rotation.
+    """
+
+    def __init__(self, num_samples: int, labels: Tensor | None, *, k: int = 128, seed: int = 0) -> None:
+        self.num_samples, self.labels, self.k, self.seed = num_samples, labels, k, seed
+        self._rows: Tensor | None = None  # float32 [num_samples, dim], NaN where there is none
+
+    def observe(self, ids: Tensor, embeddings: Tensor) -> None:
+        """Take note of a batch."""
+        if self._rows is None:
+            self._rows = torch.full((self.num_samples, embeddings.shape[1]), torch.nan, device=embeddings.device)
+        self._rows = self._rows.to(embeddings.device)
+        self._rows[ids.to(embeddings.device)] = embeddings.float()
+
+    def measure(self) -> dict[str, Any]:
+        """`overlap` and `positional_distance` by bits, of what was seen; empty where there is too little."""
+        rows = None if self._rows is None else self._rows.cpu()
+        seen = torch.zeros(0, dtype=torch.int64) if rows is None else torch.isfinite(rows).all(1).nonzero().flatten()
+        if rows is None or len(seen) <= self.k:
+            return {}
+        labels = None if self.labels is None else self.labels[seen]
+        found = analyze(
+            rows[seen], labels, bits=BITS, k=self.k, anchors=ANCHORS, methods=("lsh",), seed=self.seed
+        )  # fmt: skip
+        return {
+            name: {str(row["bits"]): row[name]["mean"] for row in found["rows"]}
+            for name in ("overlap", "positional_distance")
+        }
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a resumed run needs."""
+        return {"rows": self._rows}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on where `state_dict` was taken."""
+        self._rows = state["rows"]

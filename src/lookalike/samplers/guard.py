@@ -1,0 +1,93 @@
+"""Likely false negatives, from bits alone: classes whose samples are as near to each other as to their positives."""
+
+import math
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from lookalike.search.reference import popcount
+
+SHARE = 0.5  # of both classes' samples that must suspect the other class: more than half, so both sides agree
+
+Array = np.ndarray[Any, Any]
+
+
+def positive_distances(query_codes: Tensor, positive_codes: Tensor, labels: Tensor | None) -> Tensor:
+    """The Hamming distance of every sample to its nearest positive, int64 [n]; -1 where it has none.
+
+    Args:
+        query_codes: uint8 [n, bytes].
+        positive_codes: The references of paired data, or the same codes again.
+        labels: int64 [n] for labelled data; None where the positive of query i is reference i.
+    """
+    if labels is None:
+        return popcount(query_codes ^ positive_codes).sum(1, dtype=torch.int64)
+    nearest = torch.full((len(labels),), -1)
+    order = labels.argsort(stable=True)
+    _, counts = torch.unique_consecutive(labels[order], return_counts=True)
+    for members in torch.split(order, counts.tolist()):
+        if len(members) < 2:
+            continue
+        part = query_codes[members[:1024]]  # of a very large class, enough to know how near its samples are
+        distances = popcount(part[:, None] ^ part[None]).sum(2, dtype=torch.int64)
+        distances.fill_diagonal_(8 * query_codes.shape[1] + 1)
+        nearest[members[:1024]] = distances.amin(1)
+        nearest[members[1024:]] = distances.amin(1).median()
+    return nearest
+
+
+def suspected(distances: Tensor, positives: Tensor, bits: int, guard: float) -> Tensor:
+    """Which neighbours are likely positives, bool [n, k]: their cosine exceeds `guard` times that of the positive.
+
+    Args:
+        distances: Hamming distances of the neighbours, [n, k], -1 for none.
+        positives: That of the nearest positive, [n], -1 for none.
+        bits: Length of the codes.
+        guard: Share of the positive's cosine.
+    """
+    cosines = torch.cos(math.pi * distances.double() / bits)
+    limits = guard * torch.cos(math.pi * positives.double() / bits)
+    return (cosines > limits[:, None]) & (distances >= 0) & (positives >= 0)[:, None]
+
+
+def merged_labels(labels: Array, neighbours: Array, suspicious: Array, *, most: int) -> tuple[Array, int]:
+    """Labels in which classes that suspect each other are one, int32 [n], and how many were merged into others.
+
+    No merged class has more than `most` samples: it must find a batch for each.
+
+    Batches hold a label once, so what is merged never meets in a batch; indirect neighbours of both do not bring them
+    together again, as they would if only the edge between them were cut.
+    """
+    anchors, places = np.nonzero(suspicious)
+    first, second = labels[anchors], labels[neighbours[anchors, places]]
+    pairs, times = np.unique(
+        np.stack([first, second], axis=1)[_first_of_each(anchors, second)], axis=0, return_counts=True
+    )
+    sizes = np.bincount(labels)
+    votes: dict[tuple[int, int], int] = {}
+    for (a, b), count in zip(pairs.tolist(), times.tolist(), strict=True):
+        key = (min(a, b), max(a, b))
+        votes[key] = votes.get(key, 0) + count
+    group, total = np.arange(len(sizes)), sizes.copy()
+
+    def root(label: int) -> int:
+        while group[label] != label:
+            label = int(group[label])
+        return label
+
+    for (a, b), count in votes.items():
+        low, high = sorted((root(a), root(b)))
+        if low != high and count > SHARE * (sizes[a] + sizes[b]) and total[low] + total[high] <= most:
+            group[high] = low
+            total[low] += total[high]
+    roots = np.array([root(label) for label in range(len(sizes))])
+    merged: Array = roots[labels].astype(np.int32)
+    return merged, int((roots != np.arange(len(sizes))).sum())
+
+
+def _first_of_each(anchors: Array, labels: Array) -> Array:
+    """Positions of the first suspicion of each anchor against each class."""
+    _, positions = np.unique(np.stack([anchors, labels], axis=1), axis=0, return_index=True)
+    return positions
