@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import record
-from lookalike.comparison import markdown
+from lookalike.comparison import HEADINGS, cells, markdown
 
 ROOT = Path(__file__).parents[1]
-PAGES = ("README.md", "docs/kernels.md", "docs/batches.md", "docs/training.md")
+PAGES = ("README.md", "docs/kernels.md", "docs/batches.md", "docs/training.md", "docs/analysis.md")
 
 
 def main() -> None:
@@ -115,6 +115,30 @@ def _search_gpu() -> str:
     return f"{_markdown(header, rows)}\n\n{note}"
 
 
+def _guard() -> str:
+    result = record.read("guard")
+    rows = [
+        [
+            row["bits"],
+            row["guard"],
+            f"{row['false_negatives_removed']:.1%}",
+            f"{row['true_negatives_lost']:.1%}",
+            f"{row['false_share_before']:.2%}",
+            f"{row['false_share_after']:.2%}",
+        ]
+        for row in result["trade_off"]
+    ]
+    header = ["bits", "guard", "false negatives removed", "true ones lost", "false share before", "after"]
+    trained = [[row["sampler"], *cells(row)[1:6]] for row in result["trained"]]
+    settings = result["settings"]
+    note = (
+        f"Of the {settings['k']} hard negatives per sample after training without the guard. Trained with 512 bits, "
+        f"{settings['epochs']} epochs, {result['seeds']} seeds, tested on other classes without identical shapes; from "
+        "`benchmarks/results/guard.json`."
+    )
+    return f"{_markdown(header, rows)}\n\n{_markdown(['labels', *HEADINGS[1:6]], trained)}\n\n{note}"
+
+
 def _encode() -> str:
     rows = [
         [row["bits"], row["threads"], f"{row['encode_over_matmul']:.2f}"] for row in record.read("search")["encode"]
@@ -165,6 +189,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "search": _search,
     "search_gpu": _search_gpu,
     "encode": _encode,
+    "guard": _guard,
     "batches": _batches,
     "hardness": partial(_compared, "hardness"),
     "compare_glyphs": partial(_compared, "compare_glyphs"),

@@ -50,7 +50,9 @@ Epochs = Annotated[int | None, typer.Option(min=1, help="Passes over the trainin
 BatchSize = Annotated[int | None, typer.Option(min=2, help="Pairs per batch.", show_default="by data set")]
 LearningRate = Annotated[float | None, typer.Option("--lr", help="The highest learning rate.", show_default="0.001")]
 Hardness = Annotated[float | None, typer.Option(help="Share of hard negatives in a batch.", show_default="1")]
-Guard = Annotated[float | None, typer.Option(help="Keep likely false negatives of lsh apart: 1, or less for more.")]
+Guard = Annotated[
+    float | None, typer.Option(help="Keep likely false negatives of lsh apart, as 0.95 does; less for more.")
+]
 TrackOverlap = Annotated[bool, typer.Option("--track-overlap", help="Measure every epoch what bits find.")]
 Width = Annotated[int | None, typer.Option(min=1, help="Channels of the network.", show_default="by data set")]
 Dim = Annotated[int | None, typer.Option(min=1, help="Length of the embeddings.", show_default="256")]
@@ -129,6 +131,23 @@ def compare(
         data or "glyphs", samplers, seeds, chosen, {"width": width, "dim": dim}, out, jobs=jobs, force=force,
         device=device,
     )  # fmt: skip
+
+
+@app.command()
+def analyze(
+    source: Annotated[Path, typer.Argument(help="Embeddings (.npy, .npz, .safetensors, .parquet) or a run's folder.")],
+    labels: Annotated[Path | None, typer.Option(help="Labels, .npy or one per line.")] = None,
+    bits: Annotated[str, typer.Option(help="Code lengths, comma-separated.")] = "128,256,512,1024",
+    k: Annotated[int, typer.Option(min=1, help="Hard negatives per anchor.")] = 128,
+    anchors: Annotated[int, typer.Option(min=2, help="How many are compared with exact search.")] = 1000,
+    out: Annotated[Path | None, typer.Option(help="Result.", show_default="analysis.json by the source")] = None,
+    force: Force = False,
+) -> None:
+    """Show what bits find of the true hard negatives: overlap, places, similarity, bounds, other codes, speed."""
+    lengths = tuple(_integers("--bits", bits))
+    from lookalike.analysis.command import run_analysis
+
+    run_analysis(source, labels, lengths, k, anchors, out, force=force)
 
 
 bench = typer.Typer(help="Measure on this machine; results go to benchmarks/results.", no_args_is_help=True)

@@ -321,9 +321,9 @@ class _Run:
         if self.losses:
             parts.append(f"loss {self.losses[-1]:.3f}")
         if self.history:
-            parts.append(f"R@1 {self.history[-1]['recall@1']:.1%}")
-        if self.seconds["epoch"] or self.losses:
-            parts.append(f"mining {self.seconds['mining']:.2f} s")
+            last = self.history[-1]
+            parts.append(f"R@1 {last['recall@1']:.1%}")
+            parts.append(f"mining {last['mining_seconds']:.2f} s ({last['mining_share']:.1%})")
         return "  ".join(parts)
 
     @contextmanager

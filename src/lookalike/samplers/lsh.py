@@ -36,7 +36,7 @@ class LSHBatchSampler(EpochBatchSampler):
         center: Share of the mean that is subtracted before hashing, as in `SignHasher`.
         guard: Keep likely false negatives apart: classes of which more than half of the samples see a neighbour of
             the other class at more than `guard` times the cosine of their nearest positive, both estimated from the
-            bits. None keeps nothing apart; 1.0 is cautious, 0.95 keeps more apart.
+            bits. None keeps nothing apart; 0.95 keeps most false negatives apart, 1.0 fewer.
         seed: Decides rotation and order; the same on all ranks.
         drop_last: Leave out the last batch if it is short.
         self_pairs: Pair a label's only sample with itself (two augmented views) instead of leaving it out.

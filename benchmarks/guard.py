@@ -1,0 +1,111 @@
+"""The guard against false negatives, on glyphs whose identical shapes are known and, here, labelled apart.
+
+    python -m benchmarks.guard
+
+Trains with and without the guard, then asks, with the embeddings of the run without it: what share of the false
+negatives does each setting keep apart, and what share of the true hard negatives does it lose with them?
+"""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import torch
+import typer
+from safetensors.torch import load_file
+from torch import Tensor
+
+from benchmarks import record
+from lookalike.comparison import summary, train_by_name
+from lookalike.data.glyphs import load_glyphs
+from lookalike.data.retrieval import RetrievalData
+from lookalike.data.scans import Scans, class_of, glyph_scans, is_training_class
+from lookalike.encoders import ConvNet
+from lookalike.hashing import SignHasher
+from lookalike.recipes import recipe
+from lookalike.samplers.guard import merged_labels, positive_distances, suspected
+from lookalike.search import hamming_topk
+
+GUARDS = (1.1, 1.05, 1.0, 0.95, 0.9, 0.8)
+TRAINED = (None, 0.95)
+BITS = (128, 512)
+K = 32  # what batches are composed from
+
+
+def main(
+    seeds: Annotated[int, typer.Option(help="Runs per setting.")] = 3,
+    epochs: Annotated[int | None, typer.Option(help="Epochs per run.")] = None,
+    width: Annotated[int | None, typer.Option(help="Channels of the network.")] = None,
+    out: Annotated[Path, typer.Option(help="Folder of the runs.")] = Path("runs/guard"),
+) -> None:
+    """Train, measure, print and write benchmarks/results/guard.json."""
+    settings, model = recipe("glyphs")
+    settings = replace(settings, epochs=epochs or settings.epochs)
+    model = {**model, "width": width or model["width"]}
+    result: dict[str, Any] = {"description": glyph_scans(merge_identical=False).description, "seeds": seeds}
+    result |= {"settings": {"epochs": settings.epochs, "batch_size": settings.batch_size, "k": K, **model}}
+    trained: dict[str, list[dict[str, Any]]] = {}
+    contenders = {f"apart, guard {guard}": (False, guard) for guard in TRAINED} | {"merged (the truth)": (True, None)}
+    for seed in range(seeds):
+        for name, (merged, guard) in contenders.items():
+            data = glyph_scans(merge_identical=merged)
+            folder = out / f"{name.split(' (')[0].replace(', ', '-').replace(' ', '')}-seed{seed}"
+            run = train_by_name(data, replace(settings, guard=guard, seed=seed), folder, model=model, resume=True)
+            trained.setdefault(name, []).append(run)
+            print(name, seed, run["metrics"]["recall@1"], flush=True)
+        result["trained"] = summary(trained)
+        record.write("guard", result)
+    result["trade_off"] = trade_off(out / "apart-guardNone-seed0", glyph_scans(merge_identical=False), model)
+    print(record.write("guard", result))
+
+
+def trade_off(folder: Path, data: RetrievalData, model: dict[str, int]) -> list[dict[str, Any]]:
+    """Per length and guard: the share of false negatives kept apart, and of true hard negatives lost with them."""
+    network = ConvNet(**model)
+    network.load_state_dict(load_file(folder / "model.safetensors"))
+    part = data.train
+    assert isinstance(part, Scans)
+    glyphs = load_glyphs()
+    truth = class_of(glyphs, merge_identical=True)
+    truth = np.unique(truth[is_training_class(truth)], return_inverse=True)[1]
+    x, labels = _embedded(network.eval(), part), part.labels
+    rows = []
+    for bits in BITS:
+        hasher = SignHasher(x.shape[1], bits)
+        hasher.update_mean(x)
+        codes = hasher.encode(x)
+        distances, near = hamming_topk(codes, codes, K, query_labels=labels)
+        positives = positive_distances(codes, codes, labels)
+        false = truth[near.numpy()] == truth[:, None]  # same shape, other label
+        for guard in GUARDS:
+            suspicious = suspected(distances, positives, bits, guard).numpy()
+            merged, number = merged_labels(labels.numpy(), near.numpy(), suspicious, most=len(labels))
+            apart = merged[near.numpy()] == merged[:, None]
+            rows.append(
+                {
+                    "bits": bits,
+                    "guard": guard,
+                    "merged_labels": number,
+                    "false_negatives_removed": float((apart & false).sum() / false.sum()),
+                    "true_negatives_lost": float((apart & ~false).sum() / (~false).sum()),
+                    "false_share_before": float(false.mean()),
+                    "false_share_after": float((false & ~apart).sum() / (~apart).sum()),
+                }
+            )
+            print(rows[-1], flush=True)
+    return rows
+
+
+@torch.no_grad()
+def _embedded(network: ConvNet, part: Scans) -> Tensor:
+    """As in an epoch of training: half of the samples as scans, half clean."""
+    parts = []
+    for ids in torch.split(torch.arange(len(part)), 1024):
+        clean, scanned = part.plain("reference", ids), part.queries(ids, seed=int(ids[0]))
+        parts.append(network(torch.where((ids % 2 == 0)[:, None, None, None], scanned, clean)))
+    return torch.nn.functional.normalize(torch.cat(parts), dim=1)
+
+
+if __name__ == "__main__":
+    typer.run(main)

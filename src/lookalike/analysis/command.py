@@ -1,0 +1,89 @@
+"""`lookalike analyze`: from a file of embeddings, or a training run, to a table and analysis.json."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from lookalike.analysis.study import analyze
+from lookalike.data.embeddings import load_embeddings
+from lookalike.embedding import embed_run
+from lookalike.files import write_text
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def run_analysis(
+    source: Path, labels: Path | None, bits: tuple[int, ...], k: int, anchors: int, out: Path | None, *, force: bool
+) -> None:
+    """Read, analyse, print a table, and write the analysis next to the source."""
+    console = Console()
+    is_run = source.is_dir()
+    target = out or (
+        source / "analysis.json" if is_run else source.with_name(source.name.split(":")[0] + ".analysis.json")
+    )
+    if target.exists() and not force:
+        raise ValueError(f"{target} exists; --force overwrites it, --out chooses another file.")
+    if is_run:
+        if labels is not None:
+            raise ValueError("--labels belongs to a file of embeddings; a run knows its own labels.")
+        x, values = embed_run(source, progress=True)
+    else:
+        x = load_embeddings(source, min_rows=k + 1)
+        values = None if labels is None else load_labels(labels, len(x))
+    result = analyze(x, values, bits=bits, k=k, anchors=anchors, progress=True)
+    write_text(target, json.dumps(result, indent=1) + "\n")
+    _print(console, result)
+    console.print(f"Written: {target}", highlight=False)
+
+
+def load_labels(path: Path, n: int) -> Any:
+    """Integers, one per embedding, from a .npy file or a text file with one per line.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+        ValueError: It holds something else, or another number of labels.
+    """
+    if not path.is_file():
+        raise FileNotFoundError(f"{path}: there is no such file of labels.")
+    try:
+        values = np.load(path, allow_pickle=False) if path.suffix == ".npy" else np.loadtxt(path, dtype=str, ndmin=1)
+    except (ValueError, OSError, EOFError) as error:
+        raise ValueError(f"{path} cannot be read as labels ({error}): a .npy file, or one label per line.") from None
+    if values.ndim != 1 or len(values) != n:
+        raise ValueError(f"{path} must hold one label per embedding, {n}, got the shape {list(values.shape)}.")
+    return np.unique(values, return_inverse=True)[1]
+
+
+def _print(console: Console, result: dict[str, Any]) -> None:
+    settings = result["settings"]
+    k = settings["k"]
+    console.print(
+        f"{settings['n']:,} embeddings of dimension {settings['dim']}, the {k} hardest negatives of "
+        f"{settings['anchors']:,} anchors, ± 95% confidence; random: overlap {result['random']['overlap']:.1%}.",
+        highlight=False,
+    )
+    table = Table("codes", "bits", f"overlap@{k}", "place off by", "cosine", "beyond 1.1 eps", "queries/s")
+    for column in table.columns[1:]:
+        column.justify = "right"
+    exact = result["exact"]
+    table.add_row(
+        "float32, exact", "", "100%", "0", f"{exact['similarity']:.3f}", "0%", f"{exact['queries_per_second']:,.0f}"
+    )
+    for row in result["rows"]:
+        share = row["overlap"]
+        table.add_row(
+            row["method"],
+            str(row["bits"]),
+            f"{share['mean']:.1%} ±{share['high'] - share['mean']:.1%}",
+            f"{row['positional_distance']['mean']:,.0f}",
+            f"{row['similarity']:.3f}",
+            f"{row['bound']['beyond']:.1%}",
+            f"{row['queries_per_second']:,.0f}",
+        )
+    console.print(table)

@@ -1,0 +1,86 @@
+import json
+
+import numpy as np
+import pytest
+
+from lookalike.analysis.command import load_labels
+from lookalike.comparison import train_by_name
+from lookalike.data.synthetic import clustered_embeddings
+from lookalike.settings import Settings
+from tests.test_cli_training import run
+from tests.toys import write_glyph_file
+
+
+@pytest.fixture(scope="module")
+def embeddings(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("embeddings")
+    x, labels = clustered_embeddings(2000, dim=64)
+    np.save(folder / "x.npy", x.numpy())
+    np.save(folder / "labels.npy", labels.numpy())
+    return folder
+
+
+def test_embeddings_from_a_file(embeddings):
+    arguments = (
+        "analyze",
+        embeddings / "x.npy",
+        "--labels",
+        embeddings / "labels.npy",
+        "--bits",
+        "64,256",
+        "--k",
+        "20",
+    )
+    code, out, err = run(*arguments)
+    assert (code, err) == (0, "")
+    rows = [line.split("│")[1:3] for line in out.splitlines() if line.startswith("│")]
+    names = [" ".join(cell.strip() for cell in row).strip() for row in rows]
+    assert names[:3] == ["float32, exact", "lsh 64", "lsh 256"]
+    result = json.loads((embeddings / "x.npy.analysis.json").read_text())
+    assert result["settings"]["labels"] is True
+    assert result["rows"][1]["overlap"]["mean"] > result["rows"][0]["overlap"]["mean"]
+    code, _, err = run(*arguments)
+    assert code == 2
+    assert "exists; --force overwrites it" in err
+    assert run(*arguments, "--force")[0] == 0
+
+
+def test_a_training_run(tmp_path):
+    data = str(write_glyph_file(tmp_path / "own.npz", classes=120))
+    settings = Settings(epochs=1, batch_size=8, bits=64)
+    train_by_name(data, settings, tmp_path / "run", model={"width": 8, "dim": 32}, show_progress=False)
+    code, _, err = run("analyze", tmp_path / "run", "--bits", "64", "--k", "10")
+    assert (code, err) == (0, "")
+    result = json.loads((tmp_path / "run" / "analysis.json").read_text())
+    assert result["settings"]["dim"] == 32
+    (tmp_path / "run" / "model.safetensors").unlink()
+    code, _, err = run("analyze", tmp_path / "run", "--force")
+    assert code == 2
+    assert "holds no finished run" in err
+
+
+def test_labels_from_text(tmp_path):
+    (tmp_path / "labels.txt").write_text("b\na\nb\n")
+    assert load_labels(tmp_path / "labels.txt", 3).tolist() == [1, 0, 1]
+    with pytest.raises(ValueError, match=r"one label per embedding, 4, got the shape \[3\]"):
+        load_labels(tmp_path / "labels.txt", 4)
+    with pytest.raises(FileNotFoundError, match="no such file of labels"):
+        load_labels(tmp_path / "absent.txt", 4)
+
+
+@pytest.mark.parametrize(
+    ("make", "sentence"),
+    [
+        (lambda: np.zeros((200, 8), np.float32), "nothing but zeros"),
+        (lambda: np.ones((200, 8), np.float32), "the same embedding 200 times"),
+        (lambda: np.full((200, 8), np.nan, np.float32), "row 0 has NaN"),
+        (lambda: np.eye(100, 8, dtype=np.float32), "has 100 rows and at least 129 are needed"),
+        (lambda: np.arange(100), r"must hold embeddings of the shape [n, dim]"),
+    ],
+)
+def test_mistakes_are_said_in_one_line(tmp_path, make, sentence):
+    np.save(tmp_path / "x.npy", make())
+    code, _, err = run("analyze", tmp_path / "x.npy")
+    assert code == 2
+    assert sentence in err
+    assert len(err.splitlines()) == 1
