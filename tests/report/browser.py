@@ -2,11 +2,13 @@
 
 import base64
 import contextlib
+import fcntl
 import json
 import os
 import select
 import shutil
 import subprocess
+import sys
 import tempfile
 import time
 
@@ -15,6 +17,7 @@ OPTIONS = (
     "--headless=new", "--remote-debugging-pipe", "--no-first-run", "--disable-gpu", "--disable-dev-shm-usage",
     "--disable-background-networking", "--disable-extensions", "--hide-scrollbars",
 )  # fmt: skip
+START = "import os, sys; a = sys.argv; os.dup2(int(a[1]), 3); os.dup2(int(a[2]), 4); os.execv(a[3], a[3:])"
 PATIENCE = 60  # seconds
 
 
@@ -29,20 +32,31 @@ class Browser:
         self._profile = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
         theirs_in, self._out = os.pipe()
         self._in, theirs_out = os.pipe()
+        high = [fcntl.fcntl(end, fcntl.F_DUPFD, 10) for end in (theirs_in, theirs_out)]  # clear of 3 and 4
         sandbox = ["--no-sandbox"] if os.geteuid() == 0 else []
-        shell = ["sh", "-c", f'exec "$0" "$@" 3<&{theirs_in} 4>&{theirs_out}', executable, *OPTIONS, *sandbox]
+        line = [executable, *OPTIONS, *sandbox, f"--user-data-dir={self._profile.name}", "about:blank"]
         self._process = subprocess.Popen(
-            [*shell, f"--user-data-dir={self._profile.name}", "about:blank"], pass_fds=(theirs_in, theirs_out),
+            [sys.executable, "-c", START, *map(str, high), *line], pass_fds=high,
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         )  # fmt: skip
-        os.close(theirs_in)
-        os.close(theirs_out)
+        for end in (theirs_in, theirs_out, *high):
+            os.close(end)
         self._buffer, self._number, self._session, self._answers = b"", 0, None, {}
         self.messages, self.requests, self._loaded = [], [], False
-        target = self.call("Target.createTarget", url="about:blank")["targetId"]
-        self._session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
-        for domain in ("Page", "Runtime", "Log", "Network"):
-            self.call(f"{domain}.enable")
+
+    def __enter__(self):
+        try:
+            target = self.call("Target.createTarget", url="about:blank")["targetId"]
+            self._session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+            for domain in ("Page", "Runtime", "Log", "Network"):
+                self.call(f"{domain}.enable")
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(self, *_):
+        self.close()
 
     def close(self):
         with contextlib.suppress(OSError, TimeoutError):
