@@ -59,6 +59,10 @@ def test_everything_is_visible_and_nothing_complains(browser, page, width, dark)
         assert left >= 0
         assert right <= width
         assert outside == 0  # labels are not cut off
+    assert browser.evaluate(
+        "[...document.querySelectorAll('article')].every(a => a.scrollWidth <= a.clientWidth + 1 && "
+        "[...a.querySelectorAll('li')].every(i => i.getBoundingClientRect().right < a.getBoundingClientRect().right))"
+    )
     for image_width, image_height, *_ in browser.evaluate(SIZES.replace("SELECTOR", ".gallery img")):
         assert image_width > 20
         assert image_height > 20

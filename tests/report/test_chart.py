@@ -55,7 +55,7 @@ def test_runs_are_grouped_by_everything_but_the_seed_and_named_by_what_differs()
 
     assert labels(run(), run(seed=1)) == [("lsh:512", 2)]
     assert labels(run(), run(bits=128), run(sampler="random")) == [("random", 1), ("lsh:128", 1), ("lsh:512", 1)]
-    assert labels(run(), run(hardness=0.5)) == [("lsh:512, hardness 0.5", 1), ("lsh:512, hardness 1.0", 1)]
+    assert labels(run(), run(hardness=0.5)) == [("lsh:512, hardness 0.5", 1), ("lsh:512, hardness 1", 1)]
     assert labels(run(sampler="random", bits=8), run(sampler="random", hardness=0.5)) == [("random", 2)]
     assert labels(run(data_checksum="a"), run(data="e", data_checksum="b")) == [("lsh:512, d", 1), ("lsh:512, e", 1)]
     assert labels(run(model_options={"width": 8}), run(model_options={"width": 16}))[1] == ("lsh:512, width 16", 1)

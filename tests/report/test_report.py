@@ -83,7 +83,7 @@ def test_numbers_are_those_of_the_files(study, tmp_path):
         assert f"{100 * row['recall@1']['mean']:.2f} ±{100 * row['recall@1']['sd']:.2f}" in parsed.text
     last = [json.loads((study / "half" / "metrics.jsonl").read_text().splitlines()[-1])["recall@1"]]
     last += [random["recall@1"]["mean"], lsh["recall@1"]["mean"]]
-    assert drawn["Recall@1 by epoch"][0] == ["epoch", "random", "lsh:64, hardness 0.5", "lsh:64, hardness 1.0"]
+    assert drawn["Recall@1 by epoch"][0] == ["epoch", "random", "lsh:64, hardness 0.5", "lsh:64, hardness 1"]
     assert drawn["Recall@1 by epoch"][-1] == ["2", *(f"{last[i]:.2%}" for i in (1, 0, 2))]
     assert drawn["Recall@1 by hardness"][1:] == [["lsh:64", "0.5", f"{last[0]:.2%}", "1"],
                                                  ["lsh:64", "1", f"{last[2]:.2%}", "2"]]  # fmt: skip

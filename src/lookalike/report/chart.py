@@ -173,7 +173,7 @@ def symbol(style: str) -> str:
 
 
 BESIDE: tuple[tuple[float, float, str], ...] = (
-    (9, 4, "start"), (-9, 4, "end"), (7, -8, "start"), (7, 16, "start"), (0, -10, "middle"), (0, 20, "middle"),
+    (7, -7, "start"), (9, 4, "start"), (-9, 4, "end"), (7, 16, "start"), (7, -21, "start"), (7, 30, "start"),
 )  # fmt: skip
 SHIFT = {"start": 0.0, "middle": 0.5, "end": 1.0}  # of a text's width to the left
 
@@ -190,7 +190,7 @@ def beside(dots: Sequence[tuple[Point, str]]) -> list[Markup]:
             left = x + dx - SHIFT[anchor] * LETTER * len(label)
             box = (left, left + LETTER * len(label), y + dy - 10, y + dy + 3)
             hidden = sum(box[0] < r and a < box[1] and box[2] < b and t < box[3] for a, r, t, b in taken)
-            outside = box[0] < 0 or box[1] > WIDTH or box[3] > HEIGHT - BOTTOM
+            outside = box[0] < 0 or box[1] > WIDTH or box[2] < 0 or box[3] > HEIGHT - BOTTOM
             options.append((hidden + 10 * outside, len(options), box, (dx, dy, anchor)))
         _, _, box, (dx, dy, anchor) = min(options)
         taken.append(box)

@@ -95,4 +95,10 @@ def _suffixes(alternatives: list[list[Run]]) -> list[list[str]]:
     if "model" in varying and len(varying) > 1:  # it counts parameters, which follow from the options
         varying.remove("model")
     words = {"data_checksum": "data", "data": "", "learning_rate": "lr", "model": ""}
-    return [[f"{words.get(n, n.replace('_', ' '))} {config.get(n)}".strip() for n in varying] for config in configs]
+
+    def said(name: str, value: Any) -> str:
+        return (
+            f"{words.get(name, name.replace('_', ' '))} {f'{value:g}' if isinstance(value, float) else value}".strip()
+        )
+
+    return [[said(name, config.get(name)) for name in varying] for config in configs]

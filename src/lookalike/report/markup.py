@@ -39,15 +39,12 @@ def join(parts: Iterable[str]) -> Markup:
     return Markup("".join(part if isinstance(part, Markup) else escape(part, quote=False) for part in parts))
 
 
-def table(
-    headings: Sequence[str], rows: Sequence[Sequence[str]], *, caption: str | None = None, class_: str | None = None
-) -> Markup:
+def table(headings: Sequence[str], rows: Sequence[Sequence[str]], *, name: str, class_: str | None = None) -> Markup:
     """A table in a box that scrolls by itself where it is too wide; the first cell of a row is its heading."""
     head = tag("thead", tag("tr", *(tag("th", heading, scope="col") for heading in headings)))
     body = tag("tbody", *(tag("tr", tag("th", row[0], scope="row"), *(tag("td", x) for x in row[1:])) for row in rows))
-    parts = [head, body] if caption is None else [tag("caption", caption), head, body]
-    return tag("div", tag("table", *parts, class_=class_), class_="scroll", tabindex="0", role="region",
-               aria_label=caption or "table")  # fmt: skip
+    whole = tag("table", head, body, class_=class_)
+    return tag("div", whole, class_="scroll", tabindex="0", role="region", aria_label=name)
 
 
 def _number(value: object) -> str:

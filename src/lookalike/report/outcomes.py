@@ -20,7 +20,9 @@ ROW = 34.0  # height of one
 def recall_by_sampler(rows: Sequence[dict[str, Any]], settings: dict[str, Any]) -> Figure:
     """R@1 of every sampler: seeds as dots, mean and standard deviation."""
     known = [(row["sampler"], row["recall@1"]) for row in rows]
-    spans = [v for _, r in known for v in [*r["values"], r["mean"] - (r["sd"] or 0), r["mean"] + (r["sd"] or 0)]]
+    spans = [
+        v for _, r in known for v in [*r["values"], max(0.0, r["mean"] - (r["sd"] or 0)), r["mean"] + (r["sd"] or 0)]
+    ]
     axis = linear(spans, percent)
     height, left = ROW * len(known) + 44, 20 + LETTER * max(len(name) for name, _ in known)
     right = WIDTH - 64
@@ -37,7 +39,7 @@ def recall_by_sampler(rows: Sequence[dict[str, Any]], settings: dict[str, Any]) 
         mean, deviation = recall["mean"], recall["sd"]
         parts.append(tag("text", name, x=left - 12, y=y + 4, text_anchor="end", class_="name"))
         if deviation is not None:
-            ends = f"M{at(mean - deviation):.1f} {y}H{at(mean + deviation):.1f}"
+            ends = f"M{at(max(0.0, mean - deviation)):.1f} {y}H{at(mean + deviation):.1f}"
             parts.append(tag("path", d=ends, class_=f"whisker wide {style}"))
             parts += [tag("circle", cx=at(v), cy=y, r=2.2, class_=f"seed {style}") for v in recall["values"]]
         title = tag("title", f"{name}: {exact_percent(mean)}")
@@ -56,18 +58,22 @@ def recall_by_sampler(rows: Sequence[dict[str, Any]], settings: dict[str, Any]) 
 
 def recall_by_memory(rows: Sequence[dict[str, Any]], settings: dict[str, Any]) -> Figure | None:
     """R@1 against what a sampler keeps between epochs: where bits and floats differ."""
-    known = [(r["sampler"], r["kept_bytes"] / 1e6, r["recall@1"]["mean"]) for r in rows if is_number(r["kept_bytes"])]
-    if len(known) < 2 or not any(kept for _, kept, _ in known):
+    rows = [row for row in rows if is_number(row["kept_bytes"])]
+    if len({row["kept_bytes"] for row in rows}) < 2:
         return None
-    x = linear([kept for _, kept, _ in known], decimal, "MB kept between epochs", zero=True)
+    scale, unit = (1e6, "MB") if max(row["kept_bytes"] for row in rows) >= 1e6 else (1e3, "kB")
+    known = [(row["sampler"], row["kept_bytes"] / scale, row["recall@1"]["mean"]) for row in rows]
+    x = linear([kept for _, kept, _ in known], decimal, f"{unit} kept between epochs", zero=True)
     x = Axis(x.low, x.high * 1.12, x.ticks, x.label)
     chart = Chart(x, linear([recall for _, _, recall in known], percent))
     for name, kept, recall in known:
-        title = f"{name}: {exact_percent(recall)} with {kept:.2f} MB"
+        title = f"{name}: {exact_percent(recall)} with {kept:.2f} {unit}"
         chart.dot(kept, recall, style_of(name, settings), title, label=name)
-    summary = "Recall@1 against memory: " + "; ".join(f"{n} {exact_percent(r)}, {k:.2f} MB" for n, k, r in known) + "."
+    summary = (
+        "Recall@1 against memory: " + "; ".join(f"{n} {exact_percent(r)}, {k:.2f} {unit}" for n, k, r in known) + "."
+    )
     return Figure("Recall@1 against memory", "What a sampler must remember of an epoch to mine for the next one.",
-                  chart.svg(summary), ["sampler", "MB kept", "R@1"],
+                  chart.svg(summary), ["sampler", f"{unit} kept", "R@1"],
                   [[n, f"{k:.2f}", exact_percent(r)] for n, k, r in known])  # fmt: skip
 
 

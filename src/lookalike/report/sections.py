@@ -147,8 +147,12 @@ class Content:
              str(run.config.get("data", "")), str(run.config.get("model", ""))]
             for run in self.sources.runs
         ]  # fmt: skip
-        listed = table(["folder", "sampler", "seed", "state", "data", "model"], rows, class_="plain")
-        return Section("runs", "The runs", tag("details", tag("summary", f"{len(rows)} folders"), listed))
+        listed = table(["folder", "sampler", "seed", "state", "data", "model"], rows, name="The runs", class_="plain")
+        return Section(
+            "runs",
+            "The runs",
+            tag("details", tag("summary", f"{len(rows)} {'folders' if len(rows) > 1 else 'folder'}"), listed),
+        )
 
 
 def grid(drawn: list[Figure]) -> Markup:
@@ -158,7 +162,8 @@ def grid(drawn: list[Figure]) -> Markup:
         legend = [tag("span", tag("i", class_=f"swatch {style}"), label) for label, style in figure.legend]
         caption = tag("figcaption", tag("h3", figure.title), tag("p", figure.note))
         keys = tag("p", *legend, class_="legend") if legend else Markup()
-        numbers = tag("details", tag("summary", "numbers"), table(figure.headings, figure.rows, class_="plain"))
+        behind = table(figure.headings, figure.rows, name=f"{figure.title}, numbers", class_="plain")
+        numbers = tag("details", tag("summary", "numbers"), behind)
         content.append(tag("figure", caption, keys, figure.svg, numbers))
     return tag("div", *content, class_="grid") if content else Markup()
 

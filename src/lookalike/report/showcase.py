@@ -22,7 +22,7 @@ def showcase(found: Gallery | str) -> Markup:
         f"{len(found.examples)} anchors drawn at random from the training part, the most confusable first, as the "
         f"model of {strategy_of(config)}, seed {config.get('seed', '?')}, sees them: the positive farthest from the "
         f"anchor, the hard negatives that {found.bits} bits choose, and the exact ones, each with its cosine to the "
-        f"anchor. Underlined is what both choose, {own} of {total}."
+        f"anchor. A bar marks what both choose, {own} of {total}."
     )
     cards = tag("div", *map(_card, found.examples), class_="gallery text-gallery" if found.is_text else "gallery")
     return join([tag("p", lead, class_="lead"), cards])

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from lookalike.comparison import HEADINGS, METRICS, cells, conditions, summary
 from lookalike.report.groups import grouped
-from lookalike.report.markup import Markup, table, tag
+from lookalike.report.markup import Markup, join, table, tag
 from lookalike.report.outcomes import style_of
 
 if TYPE_CHECKING:
@@ -38,7 +38,10 @@ class Standings:
                 leads = len(lines) > 1 and i in best and row[METRICS[i - 1]]["mean"] == best[i]
                 content.append(tag("strong", line[i]) if leads else line[i])
             body.append(content)
-        return table([HEADINGS[i] for i in shown], body, caption=self.conditions, class_="standings")
+        columns = [HEADINGS[i] for i in shown]
+        return join(
+            [table(columns, body, name=self.title, class_="standings"), tag("p", self.conditions, class_="fine")]
+        )
 
     def tiles(self) -> list[tuple[str, str, str]]:
         """What to remember: a figure, what it is, and a remark."""
@@ -59,7 +62,9 @@ class Standings:
             tiles.append((f"{ours['mining_share']:.1%}", "of the time for mining", f"{seconds:.2f} s per epoch"))
         floats = next((others[name]["kept_bytes"] for name in ("incremental", "full") if name in others), None)
         remark = f"{floats / ours['kept_bytes']:.0f} times less than floats" if floats and ours["kept_bytes"] else ""
-        tiles.append((f"{ours['kept_bytes'] / 1e6:.1f} MB", "kept between epochs", remark or ours["sampler"]))
+        size = ours["kept_bytes"]
+        shown = f"{size / 1e6:.1f} MB" if size >= 1e5 else f"{size / 1e3:.1f} kB"
+        tiles.append((shown, "kept between epochs", remark or ours["sampler"]))
         return tiles
 
 
