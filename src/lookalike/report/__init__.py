@@ -59,10 +59,10 @@ def check_output(out: Path, *, force: bool) -> None:
 
 def _gallery(sources: Sources, *, progress: bool) -> Gallery | str:
     """The gallery, or a sentence that says why there is none."""
-    run = run_for_gallery(sources.runs)
-    if run is None:
-        return "There is no finished run with its weights (model.safetensors), so there is no model to look into."
     try:
+        run = run_for_gallery(sources.runs)
+        if run is None:
+            return "There is no finished run with its weights (model.safetensors), so there is no model to look into."
         return make_gallery(run, progress=progress)
     except Exception as error:  # noqa: BLE001 - whatever data or weights raise, the rest of the page is worth having
-        return f"The gallery of {run.path} could not be made: {error}"
+        return f"The gallery could not be made: {error}"

@@ -95,6 +95,8 @@ def similarity_histogram(content: dict[str, Any]) -> Figure | None:
     for label, style, counts in series:
         if len(counts) != len(edges) - 1:
             raise ValueError(f"{label} has {len(counts)} counts for {len(edges)} edges")
+        if not all(is_number(count) and count >= 0 for count in counts):
+            raise ValueError(f"{label} has counts that are none")
         total = sum(counts) or 1
         shares.append((label, style, [count / total for count in counts]))
     used = [i for i in range(len(edges) - 1) if any(part[i] > 0 for _, _, part in shares)]
@@ -141,7 +143,9 @@ def bound_usage(content: dict[str, Any]) -> Figure | None:
         y, x = TOP + 26 + BAR * place, left
         parts.append(tag("text", str(row["bits"]), x=left - 10, y=y + 19, text_anchor="end", class_="name"))
         for name, label, style in kinds:
-            share = float(row["bound"][name])
+            share = row["bound"][name]
+            if not is_number(share) or not 0 <= share <= 1:
+                raise ValueError(f"{share} is not a share")
             width = share * (right - left)
             title = tag("title", f"{row['bits']} bits, {label}: {exact_percent(share)}")
             parts.append(tag("rect", title, x=x, y=y, width=max(0.0, width - 1), height=28, class_=f"bar {style}"))

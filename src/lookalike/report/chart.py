@@ -216,6 +216,8 @@ def spread(heights: Sequence[float], low: float, high: float, gap: float = GAP) 
 
 
 def _share(axis: Axis, value: float) -> float:
+    if not math.isfinite(value):
+        raise ValueError(f"{value} cannot be drawn")
     if axis.log:
         return (math.log(value) - math.log(axis.low)) / (math.log(axis.high) - math.log(axis.low))
     return (value - axis.low) / (axis.high - axis.low)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from html import escape
 from typing import TYPE_CHECKING
 
@@ -49,4 +50,6 @@ def table(headings: Sequence[str], rows: Sequence[Sequence[str]], *, name: str, 
 
 def _number(value: object) -> str:
     """Coordinates to a tenth of a pixel are enough."""
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError(f"{value} cannot be drawn")
     return f"{value:.1f}".removesuffix(".0") if isinstance(value, float) else str(value)

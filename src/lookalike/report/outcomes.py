@@ -23,6 +23,8 @@ def recall_by_sampler(rows: Sequence[dict[str, Any]], settings: dict[str, Any]) 
     spans = [
         v for _, r in known for v in [*r["values"], max(0.0, r["mean"] - (r["sd"] or 0)), r["mean"] + (r["sd"] or 0)]
     ]
+    if not all(map(is_number, spans)):
+        raise ValueError("a recall is not a number")
     axis = linear(spans, percent)
     height, left = ROW * len(known) + 44, 20 + LETTER * max(len(name) for name, _ in known)
     right = WIDTH - 64

@@ -8,7 +8,7 @@ from lookalike.report import analysis, figures, outcomes
 from lookalike.report.groups import Group, grouped, strategy_of
 from lookalike.report.markup import Markup, join, table, tag
 from lookalike.report.showcase import showcase
-from lookalike.report.standings import Standings, of_comparison, of_runs
+from lookalike.report.standings import Standings, check, of_comparison, of_runs
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -66,6 +66,7 @@ class Content:
         comparisons = self.sources.comparisons
         found = [self._attempt(f"The table of {path}", of_comparison, content) for path, content in comparisons]
         loose = [run for run in self.sources.runs if not run.of_comparison]
+        loose = [run for run in loose if self._attempt(f"{run.path} in the table", check, run)]
         found.append(self._attempt("The table of the runs", of_runs, loose))
         sections: list[Section] = []
         for each in filter(None, found):

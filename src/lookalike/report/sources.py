@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 EXPECTED = "config.json (a run), compare.json (a comparison) or analysis.json (an analysis)"
+MOST_EPOCHS = 10**6
 
 
 @dataclass(frozen=True)
@@ -124,7 +125,8 @@ class Sources:
         for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines(), 1):
             try:
                 epoch = json.loads(line)
-                int(epoch["epoch"])
+                if not 0 < epoch["epoch"] < MOST_EPOCHS:
+                    raise ValueError
             except (ValueError, TypeError, KeyError):
                 self.notices.append(f"{path}, line {number}, is damaged and left out.")
             else:

@@ -94,6 +94,11 @@ def of_runs(runs: list[Run]) -> Standings | None:
     return Standings(f"Runs on {data}", headline, summary(results), settings, f"{several}in points.".capitalize())
 
 
+def check(run: Run) -> bool:
+    """Raise what a row of this run alone would raise."""
+    return not run.epochs or bool(cells(summary({"": [run.result or _so_far(run)]})[0]))
+
+
 def _so_far(run: Run) -> dict[str, Any]:
     """What result.json would say if the run had ended here."""
     mined, last = run.epochs[1:], run.epochs[-1]
