@@ -150,6 +150,24 @@ def analyze(
     run_analysis(source, labels, lengths, k, anchors, out, force=force)
 
 
+@app.command()
+def report(
+    runs: Annotated[list[Path], typer.Argument(help="Folders of runs, comparisons or analyses.", show_default=False)],
+    out: Annotated[Path, typer.Option(help="The page.")] = Path("report.html"),
+    gallery: Annotated[bool, typer.Option(help="Load data and model, to show what the model confuses.")] = True,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite --out even if it is no report.")] = False,
+) -> None:
+    """Show runs on one page that opens from disk: tables, curves, what the bits keep, and a gallery of lookalikes."""
+    from lookalike.report import make_report
+
+    content = make_report(runs, out, gallery=gallery, force=force, progress=True)
+    for notice in content.notices:
+        typer.echo(notice)
+    for what, command in content.missing:
+        typer.echo(f"Missing: {what} ({command})")
+    typer.echo(f"Written: {out} ({out.stat().st_size / 1e3:,.0f} kB)")
+
+
 bench = typer.Typer(help="Measure on this machine; results go to benchmarks/results.", no_args_is_help=True)
 app.add_typer(bench, name="bench")
 PASSED_ON = {"allow_extra_args": True, "ignore_unknown_options": True}

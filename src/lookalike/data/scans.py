@@ -77,7 +77,7 @@ def glyph_scans(
     test_queries = last[~train[first]] if paired else _test_queries(first, last, train)
     test_references = _one_each(names, first[~train[first]])
     return RetrievalData(
-        name="glyphs" if path is None else str(path),
+        name=("glyphs-paired" if paired else "glyphs") if path is None else str(path),
         description=f"scans of glyphs, {form}: {len(part):,} {'pairs' if paired else 'images'} of "
         f"{len(np.unique(labels[train])):,} classes to train, {len(test_queries):,} queries among "
         f"{len(test_references):,} references of other classes to test",

@@ -1,0 +1,160 @@
+"""A figure, and those that follow training epoch by epoch."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from lookalike.report.chart import Chart, epochs, linear
+from lookalike.report.groups import Group, colour
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from lookalike.report.markup import Markup
+
+
+class Figure(NamedTuple):
+    """A picture with what it says in words and in numbers."""
+
+    title: str
+    note: str  # how to read it
+    svg: Markup
+    headings: list[str]
+    rows: list[list[str]]
+    legend: tuple[tuple[str, str], ...] = ()  # label and style, where labels found no room in the picture
+
+
+def percent(value: float) -> str:
+    """Of a share, as an axis has it."""
+    return f"{round(100 * value, 2):g}%"
+
+
+def exact_percent(value: float) -> str:
+    """Of a share, as a table has it."""
+    return f"{value:.2%}"
+
+
+def decimal(value: float) -> str:
+    """With three digits, or all before the point."""
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+
+
+CURVES: tuple[tuple[str, str, str, Callable[[float], str], Callable[[float], str], bool], ...] = (
+    ("recall@1", "Recall@1", "How often the nearest reference is the right one, on classes never trained on.",
+     percent, exact_percent, False),
+    ("loss", "Loss", "InfoNCE, averaged over the epoch. Harder batches cost more: a higher loss is no worse model.",
+     decimal, decimal, False),
+    ("hardest_negative", "Hardest negative in the batch", "Its cosine with the anchor: how hard the batches are.",
+     decimal, decimal, False),
+    ("mining_share", "Time spent mining", "Share of the epoch spent on finding hard negatives and composing batches.",
+     percent, exact_percent, True),
+)  # fmt: skip
+
+
+def curves(groups: Sequence[Group]) -> list[Figure]:
+    """A figure per metric, a line per sampler: the mean over seeds in the range that they span."""
+    found = []
+    for name, title, note, text, exact, zero in CURVES:
+        series = [(group.label, group.style, over_seeds(group, itemgetter(name))) for group in groups]
+        figure = by_epoch(series, f"{title} by epoch", note, text, exact, zero=zero)
+        if figure is not None:
+            found.append(figure)
+    return found
+
+
+Series = dict[int, list[float]]  # the values of an epoch, one per seed
+
+
+def over_seeds(group: Group, value_of: Callable[[dict[str, Any]], Any]) -> Series:
+    """A metric by epoch; what is no finite number is left out."""
+    series: Series = {}
+    for run in group.runs:
+        for epoch in run.epochs:
+            try:
+                value = value_of(epoch)
+            except (KeyError, TypeError):  # not recorded
+                continue
+            if is_number(value):
+                series.setdefault(int(epoch["epoch"]), []).append(float(value))
+    return dict(sorted(series.items()))
+
+
+def by_epoch(
+    named: Sequence[tuple[str, str, Series]],
+    title: str,
+    note: str,
+    text: Callable[[float], str],
+    exact: Callable[[float], str],
+    *,
+    zero: bool = False,
+) -> Figure | None:
+    """Lines over epochs, named at their ends."""
+    named = [(label, style, series) for label, style, series in named if series]
+    if not named:
+        return None
+    numbers = sorted({epoch for _, _, series in named for epoch in series})
+    values = [value for _, _, series in named for part in series.values() for value in part]
+    chart = Chart(epochs(numbers), linear(values, text, zero=zero), labels=[label for label, _, _ in named])
+    several = any(len(part) > 1 for _, _, series in named for part in series.values())
+    for _, style, series in named:
+        if several and len(series) > 1:
+            low, high = ([(epoch, end(part)) for epoch, part in series.items()] for end in (min, max))
+            chart.band(low, high, style)
+    for label, style, series in named:
+        means = [(epoch, statistics.mean(part)) for epoch, part in series.items()]
+        chart.line(means, style, label)
+        if len(numbers) <= 20:
+            for epoch, value in means:
+                chart.dot(epoch, value, style, f"{label}, epoch {epoch}: {exact(value)}")
+    last = ", ".join(f"{label} {exact(statistics.mean(list(series.values())[-1]))}" for label, _, series in named)
+    rows = [
+        [str(epoch), *(exact(statistics.mean(s[epoch])) if epoch in s else "" for _, _, s in named)]
+        for epoch in numbers
+    ]
+    return Figure(
+        title, note + (" The band spans the seeds." if several else ""), chart.svg(f"{title}; at the end: {last}."),
+        ["epoch", *(label for label, _, _ in named)], rows,
+        () if chart.labelled else tuple((label, style) for label, style, _ in named),
+    )  # fmt: skip
+
+
+def bits_by_epoch(groups: Sequence[Group]) -> Figure | None:
+    """Where the number of bits changed during training."""
+    series = [(g.label, g.style, over_seeds(g, itemgetter("bits"))) for g in groups]
+    if not any(len({v for part in s.values() for v in part}) > 1 for _, _, s in series):
+        return None
+    whole = "{:.0f}".format
+    return by_epoch(series, "Bits in use by epoch", "Chosen during training from a sample of embeddings.", whole, whole)
+
+
+TRACKED: tuple[tuple[str, str, str, Callable[[float], str], Callable[[float], str]], ...] = (
+    ("overlap", "Overlap", "Share of the nearest in bits that are among the nearest by cosine.",
+     percent, exact_percent),
+    ("positional_distance", "Positional distance", "Mean difference of places in both rankings; lower is better.",
+     decimal, decimal),
+)  # fmt: skip
+
+
+def tracked(group: Group) -> list[Figure]:
+    """Overlap and positional distance by epoch, a line per number of bits, where a run recorded them."""
+    found = []
+    for name, title, note, text, exact in TRACKED:
+        entries = [e[name] for run in group.runs for e in run.epochs if isinstance(e.get(name), dict)]
+        lengths = sorted({int(key) for entry in entries for key in entry if key.isdigit()})
+        series = [(f"{bits} bits", colour(f"lsh:{bits}"), over_seeds(group, _at(name, bits))) for bits in lengths]
+        figure = by_epoch(series, f"{title} by epoch, {group.label}", note, text, exact, zero=True)
+        if figure is not None:
+            found.append(figure)
+    return found
+
+
+def _at(name: str, bits: int) -> Callable[[dict[str, Any]], Any]:
+    return lambda epoch: epoch[name][str(bits)]
+
+
+def is_number(value: Any) -> bool:
+    """A finite one."""
+    return isinstance(value, float | int) and not isinstance(value, bool) and math.isfinite(value)

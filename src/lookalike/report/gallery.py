@@ -1,0 +1,210 @@
+"""What a model confuses: anchors with their positive, the hard negatives that the bits choose, and the exact ones."""
+
+from __future__ import annotations
+
+import base64
+import io
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F  # noqa: N812 - as everybody calls it
+from torch import Tensor
+
+from lookalike.data import DATA_SETS, load_data
+from lookalike.encoders import ConvNet
+from lookalike.hashing import SignHasher
+from lookalike.negatives import hard_negatives, hardest_positives
+from lookalike.progress import progress_bar
+from lookalike.report.markup import Markup, tag
+from lookalike.search.cosine import cosine_topk
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lookalike.data.retrieval import RetrievalData, TrainingPart
+    from lookalike.report.sources import Run
+
+ANCHORS, NEGATIVES = 12, 6
+BATCH = 1024  # samples embedded at a time
+LONGEST_TEXT = 240  # letters
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A sample as the page shows it."""
+
+    id: int
+    content: Markup
+    cosine: float | None = None  # with the anchor
+    shared: bool = True  # chosen by both, bits and floats
+
+
+@dataclass(frozen=True)
+class Example:
+    """An anchor with what is near it."""
+
+    anchor: Shown
+    positive: Shown
+    by_bits: list[Shown]
+    exact: list[Shown]
+
+
+@dataclass(frozen=True)
+class Gallery:
+    """Examples, and the run that they are from."""
+
+    run: Run
+    bits: int
+    examples: list[Example]
+    is_text: bool
+
+
+def run_for_gallery(runs: list[Run]) -> Run | None:
+    """The finished run to look into: of those that mine in bits the best, otherwise the best."""
+    finished = [run for run in runs if run.result and (run.path / "model.safetensors").is_file()]
+    return max(finished, key=lambda run: (run.config["sampler"] == "lsh", _recall(run)), default=None)
+
+
+def make_gallery(run: Run, *, progress: bool = False) -> Gallery:
+    """Load the run's data and model, embed the training part, and look up the neighbours of a dozen anchors.
+
+    Raises:
+        ValueError: The data are others than the run's, or the model is not one that can be rebuilt.
+        FileNotFoundError: The data are not there.
+    """
+    part = load_run_data(run, progress=progress).train
+    embed = partial(_embed, load_model(run), part, progress=progress)
+    n = len(part.labels) if part.pairs is None and part.labels is not None else part.pairs or 0
+    labels = torch.arange(n) if part.labels is None else part.labels.cpu()
+    reference = embed("reference", n)
+    query = reference if part.pairs is None else embed("query", n)
+    bits = _bits(run)
+    codes = _hashed(run, bits, reference)
+    anchors = _draw_anchors(labels, single=part.pairs is not None)
+    if part.pairs is None:
+        positives = hardest_positives(codes[anchors], labels[anchors], reference=codes, reference_labels=labels)
+    else:
+        positives = anchors
+    query_codes = codes[anchors] if part.pairs is None else _hashed(run, bits, query)[anchors]
+    found = hard_negatives(query_codes, labels[anchors], NEGATIVES, reference=codes, reference_labels=labels).indices
+    exact = cosine_topk(
+        query[anchors], reference, NEGATIVES, query_labels=labels[anchors], database_labels=labels
+    ).indices  # fmt: skip
+    cosines = F.normalize(query[anchors], dim=1) @ F.normalize(reference, dim=1).T  # [anchors, n]
+
+    def show(row: int, ids: list[int], others: list[int]) -> list[Shown]:
+        kept = [i for i in ids if i >= 0]
+        contents = _contents(part, "reference", kept)
+        return [Shown(i, content, float(cosines[row, i]), i in others)
+                for i, content in zip(kept, contents, strict=True)]  # fmt: skip
+
+    tower = "reference" if part.pairs is None else "query"
+    examples = []
+    for row, anchor in enumerate(anchors.tolist()):
+        chosen, true = found[row].tolist(), exact[row].tolist()
+        positive = show(row, [int(positives[row])], [int(positives[row])])[0]
+        examples.append(
+            Example(Shown(anchor, _contents(part, tower, [anchor])[0]), positive, show(row, chosen, true),
+                    show(row, true, chosen))
+        )  # fmt: skip
+    examples.sort(key=lambda example: -max((shown.cosine or -1 for shown in example.exact), default=-1))
+    return Gallery(run, bits, examples, is_text=not examples[0].anchor.content.startswith("<img"))
+
+
+def load_run_data(run: Run, *, progress: bool) -> RetrievalData:
+    """The data that a run was trained on, by the name and the checksum in its configuration."""
+    name, checksum = str(run.config.get("data")), run.config.get("data_checksum")
+    names = [name, *(other for other in DATA_SETS if other.startswith(f"{name}-"))]  # forms of one data set
+    for each in names:
+        data = load_data(each, progress=progress)
+        if data.checksum == checksum or checksum is None:
+            return data
+    raise ValueError(f"{name} is not what the run was trained on: its checksum was {checksum}, now {data.checksum}.")
+
+
+def load_model(run: Run) -> torch.nn.Module:
+    """The network of a run, with its weights."""
+    from safetensors.torch import load_file  # noqa: PLC0415 - only here
+
+    name = str(run.config.get("model", "")).partition(" ")[0]
+    if name != ConvNet.__name__:
+        raise ValueError(f"only a ConvNet can be rebuilt from its options, and the run trained {name or 'something'}.")
+    model = ConvNet(**run.config.get("model_options", {}))
+    model.load_state_dict(load_file(run.path / "model.safetensors"))
+    return model.eval()
+
+
+@torch.no_grad()
+def _embed(model: torch.nn.Module, part: TrainingPart, tower: str, n: int, *, progress: bool) -> Tensor:
+    """Unit embeddings of all samples, float32 [n, dim]."""
+    parts = []
+    with progress_bar(f"embedding {n:,} samples", n, shown=progress) as bar:
+        for ids in torch.split(torch.arange(n), BATCH):
+            parts.append(F.normalize(model(part.plain(tower, ids)).float(), dim=1))
+            bar.advance(len(ids))
+    return torch.cat(parts)
+
+
+def _hashed(run: Run, bits: int, embeddings: Tensor) -> Tensor:
+    """Codes as the run's sampler makes them of a tower."""
+    hasher = SignHasher(embeddings.shape[1], bits, seed=int(run.config.get("seed", 0)))
+    hasher.update_mean(embeddings)
+    return hasher.encode(embeddings)
+
+
+def _draw_anchors(labels: Tensor, *, single: bool) -> Tensor:
+    """A dozen samples of different labels at random, each with a positive; the same ones for the same labels."""
+    order = torch.from_numpy(np.random.default_rng(0).permutation(len(labels)))
+    _, inverse, counts = np.unique(labels.numpy(), return_inverse=True, return_counts=True)
+    drawn: dict[int, int] = {}
+    for i in order.tolist():
+        if len(drawn) == ANCHORS:
+            break
+        if single or counts[inverse[i]] > 1:
+            drawn.setdefault(int(labels[i]), i)
+    if not drawn:
+        raise ValueError("no label has two samples, so there are no positives.")
+    return torch.tensor(list(drawn.values()))
+
+
+def _contents(part: TrainingPart, tower: str, ids: list[int]) -> list[Markup]:
+    """Samples as pictures or text; a data set whose inputs are neither says by `shown` how to show them."""
+    view: Callable[[str, Tensor], Any] = getattr(part, "shown", part.plain)
+    return [as_markup(item) for item in view(tower, torch.tensor(ids, dtype=torch.int64))] if ids else []
+
+
+def as_markup(item: Any) -> Markup:
+    """A picture of an image [channels, height, width], otherwise text."""
+    if not isinstance(item, Tensor) or item.ndim != 3:
+        text = " ".join(str(item).split())
+        return tag("span", text if len(text) <= LONGEST_TEXT else text[: LONGEST_TEXT - 1] + "…", class_="text")
+    from PIL import Image  # noqa: PLC0415 - only here
+
+    pixels = item.float().cpu()
+    if len(pixels) == 1:  # ink on paper: 1 is black, and white where the page is dark
+        levels = ((1 - pixels[0].clamp(0, 1)) * 15).round().mul(17).byte().numpy()
+        picture = Image.fromarray(levels).convert("P", palette=Image.Palette.ADAPTIVE, colors=16)
+    else:
+        low, high = pixels.amin(), pixels.amax()
+        levels = ((pixels[:3] - low) / (high - low).clamp(min=1e-9) * 255).byte().permute(1, 2, 0).numpy()
+        picture = Image.fromarray(levels)
+        picture.thumbnail((128, 128))
+    file = io.BytesIO()
+    picture.save(file, "PNG", optimize=True)
+    source = "data:image/png;base64," + base64.b64encode(file.getvalue()).decode()
+    return tag("img", src=source, alt="", class_="ink" if len(pixels) == 1 else None)
+
+
+def _bits(run: Run) -> int:
+    """The number of bits in use at the end."""
+    for value in (run.config.get("bits"), *(epoch.get("bits") for epoch in reversed(run.epochs))):
+        if isinstance(value, int):
+            return value
+    return 512
+
+
+def _recall(run: Run) -> float:
+    return float(((run.result or {}).get("metrics") or {}).get("recall@1", 0.0))
