@@ -13,12 +13,13 @@ from lookalike.progress import progress_bar
 from lookalike.runs import RunFolder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
     from torch import Tensor, nn
 
-BATCH = 1024
+    from lookalike.data.retrieval import TrainingPart
+
+BATCH = 1024  # samples at a time
 
 
 def embed_run(path: Path, *, progress: bool = False) -> tuple[Tensor, Tensor | None]:
@@ -26,12 +27,26 @@ def embed_run(path: Path, *, progress: bool = False) -> tuple[Tensor, Tensor | N
 
     Raises:
         FileNotFoundError: The folder holds no run, or the data are gone.
-        ValueError: The run is not finished, or the data have changed.
+        ValueError: The run is not finished, its network is none of ours, or the data have changed.
     """
     config = RunFolder(path).read_config()
-    model, part = load_run_model(path, config), load_data(config["data"]).train
-    n = part.pairs if part.pairs is not None else len(_known(part.labels))
-    return embed(model, lambda ids: part.plain("reference", ids), n, progress=progress), part.labels
+    model, part = load_run_model(path, config), load_run_data(config, progress=progress)
+    return embed(model, part, "reference", progress=progress), part.labels
+
+
+def load_run_data(config: dict[str, Any], *, progress: bool = False) -> TrainingPart:
+    """The training part that a run was trained on, by the name and the checksum in its configuration.
+
+    Raises:
+        ValueError: The data are others than the run's.
+    """
+    name, checksum = str(config.get("data")), config.get("data_checksum")
+    data = load_data(name, progress=progress)
+    if checksum not in (None, data.checksum):
+        raise ValueError(
+            f"{name} is not what the run was trained on: its checksum was {checksum}, now it is {data.checksum}."
+        )
+    return data.train
 
 
 def load_run_model(path: Path, config: dict[str, Any]) -> nn.Module:
@@ -43,25 +58,25 @@ def load_run_model(path: Path, config: dict[str, Any]) -> nn.Module:
     weights = RunFolder(path).weights
     if not weights.exists():
         raise ValueError(f"{path} holds no finished run: {weights.name} is missing; lookalike train --resume ends it.")
-    model = ConvNet(**config["model_options"])
+    name = str(config.get("model", "")).partition(" ")[0]
+    if name != ConvNet.__name__:
+        raise ValueError(f"only a ConvNet can be rebuilt from its options, and the run trained {name or 'something'}.")
+    model = ConvNet(**config.get("model_options", {}))
     try:
         model.load_state_dict(load_file(weights))
     except RuntimeError as error:
-        raise ValueError(f"{weights} does not fit the network of config.json: {str(error).splitlines()[0]}") from None
+        reason = str(error).splitlines()[-1].strip()
+        raise ValueError(f"{weights} does not fit the network of config.json: {reason}") from None
     return model.eval()
 
 
 @torch.no_grad()
-def embed(model: nn.Module, view: Callable[[Tensor], Any], n: int, *, progress: bool = False) -> Tensor:
-    """Unit embeddings of samples 0 to n - 1, float32 [n, dim]."""
+def embed(model: nn.Module, part: TrainingPart, tower: str, *, progress: bool = False) -> Tensor:
+    """Unit embeddings of all samples, as they are, float32 [n, dim]."""
+    n = part.pairs if part.pairs is not None else len(part.labels) if part.labels is not None else 0
     parts = []
-    with progress_bar("embedding", n, shown=progress) as bar:
+    with progress_bar(f"embedding {n:,} samples", n, shown=progress) as bar:
         for ids in torch.split(torch.arange(n), BATCH):
-            parts.append(torch.nn.functional.normalize(model(view(ids)).float(), dim=1))
+            parts.append(torch.nn.functional.normalize(model(part.plain(tower, ids)).float(), dim=1))
             bar.advance(len(ids))
     return torch.cat(parts)
-
-
-def _known(labels: Tensor | None) -> Tensor:
-    assert labels is not None  # noqa: S101 - labelled data has labels
-    return labels

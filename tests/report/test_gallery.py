@@ -52,7 +52,7 @@ def test_paired_data_have_anchors_and_positives_of_one_pair(made, tmp_path, monk
     run = the_run(tmp_path / "run")
     with pytest.raises(ValueError, match="is not what the run was trained on: its checksum was"):
         make_gallery(run)  # a file of glyphs is loaded as labelled
-    monkeypatch.setattr("lookalike.report.gallery.load_data", lambda *_, **__: data)
+    monkeypatch.setattr("lookalike.embedding.load_data", lambda *_, **__: data)
     gallery = make_gallery(run)
     assert all(e.anchor.id == e.positive.id for e in gallery.examples)
     assert all(shown.id != e.anchor.id for e in gallery.examples for shown in (*e.by_bits, *e.exact))

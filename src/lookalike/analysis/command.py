@@ -29,6 +29,8 @@ def run_analysis(
     )
     if target.exists() and not force:
         raise ValueError(f"{target} exists; --force overwrites it, --out chooses another file.")
+    x: Any
+    values: Any
     if is_run:
         if labels is not None:
             raise ValueError("--labels belongs to a file of embeddings; a run knows its own labels.")
@@ -63,24 +65,25 @@ def load_labels(path: Path, n: int) -> Any:
 def _print(console: Console, result: dict[str, Any]) -> None:
     settings = result["settings"]
     k = settings["k"]
+    widest = max(row["overlap"]["high"] - row["overlap"]["mean"] for row in result["rows"])
     console.print(
         f"{settings['n']:,} embeddings of dimension {settings['dim']}, the {k} hardest negatives of "
-        f"{settings['anchors']:,} anchors, ± 95% confidence; random: overlap {result['random']['overlap']:.1%}.",
+        f"{settings['anchors']:,} anchors. Overlap at random: {result['random']['overlap']:.1%}; the 95% confidence "
+        f"interval is ±{widest:.1%} or less.",
         highlight=False,
     )
-    table = Table("codes", "bits", f"overlap@{k}", "place off by", "cosine", "beyond 1.1 eps", "queries/s")
+    table = Table("codes", "bits", f"overlap@{k}", "off by", "cosine", "beyond", "queries/s")
+    for column in table.columns:
+        column.no_wrap = True
     for column in table.columns[1:]:
         column.justify = "right"
     exact = result["exact"]
-    table.add_row(
-        "float32, exact", "", "100%", "0", f"{exact['similarity']:.3f}", "0%", f"{exact['queries_per_second']:,.0f}"
-    )
+    table.add_row("exact", "", "100%", "0", f"{exact['similarity']:.3f}", "0%", f"{exact['queries_per_second']:,.0f}")
     for row in result["rows"]:
-        share = row["overlap"]
         table.add_row(
             row["method"],
             str(row["bits"]),
-            f"{share['mean']:.1%} ±{share['high'] - share['mean']:.1%}",
+            f"{row['overlap']['mean']:.1%}",
             f"{row['positional_distance']['mean']:,.0f}",
             f"{row['similarity']:.3f}",
             f"{row['bound']['beyond']:.1%}",

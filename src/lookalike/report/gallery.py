@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import io
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,22 +12,19 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - as everybody calls it
 from torch import Tensor
 
-from lookalike.data import DATA_SETS, load_data
-from lookalike.encoders import ConvNet
+from lookalike.embedding import embed, load_run_data, load_run_model
 from lookalike.hashing import SignHasher
 from lookalike.negatives import hard_negatives, hardest_positives
-from lookalike.progress import progress_bar
 from lookalike.report.markup import Markup, tag
 from lookalike.search.cosine import cosine_topk
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from lookalike.data.retrieval import RetrievalData, TrainingPart
+    from lookalike.data.retrieval import TrainingPart
     from lookalike.report.sources import Run
 
 ANCHORS, NEGATIVES = 12, 6
-BATCH = 1024  # samples embedded at a time
 LONGEST_TEXT = 240  # letters
 
 
@@ -75,12 +71,10 @@ def make_gallery(run: Run, *, progress: bool = False) -> Gallery:
         ValueError: The data are others than the run's, or the model is not one that can be rebuilt.
         FileNotFoundError: The data are not there.
     """
-    part = load_run_data(run, progress=progress).train
-    embed = partial(_embed, load_model(run), part, progress=progress)
-    n = len(part.labels) if part.pairs is None and part.labels is not None else part.pairs or 0
-    labels = torch.arange(n) if part.labels is None else part.labels.cpu()
-    reference = embed("reference", n)
-    query = reference if part.pairs is None else embed("query", n)
+    part, model = load_run_data(run.config, progress=progress), load_run_model(run.path, run.config)
+    reference = embed(model, part, "reference", progress=progress)
+    query = reference if part.pairs is None else embed(model, part, "query", progress=progress)
+    labels = torch.arange(len(reference)) if part.labels is None else part.labels.cpu()
     bits = _bits(run)
     codes = _hashed(run, bits, reference)
     anchors = _draw_anchors(labels, single=part.pairs is not None)
@@ -112,40 +106,6 @@ def make_gallery(run: Run, *, progress: bool = False) -> Gallery:
         )  # fmt: skip
     examples.sort(key=lambda example: -max((shown.cosine or -1 for shown in example.exact), default=-1))
     return Gallery(run, bits, examples, is_text=not examples[0].anchor.content.startswith("<img"))
-
-
-def load_run_data(run: Run, *, progress: bool) -> RetrievalData:
-    """The data that a run was trained on, by the name and the checksum in its configuration."""
-    name, checksum = str(run.config.get("data")), run.config.get("data_checksum")
-    names = [name, *(other for other in DATA_SETS if other.startswith(f"{name}-"))]  # forms of one data set
-    for each in names:
-        data = load_data(each, progress=progress)
-        if data.checksum == checksum or checksum is None:
-            return data
-    raise ValueError(f"{name} is not what the run was trained on: its checksum was {checksum}, now {data.checksum}.")
-
-
-def load_model(run: Run) -> torch.nn.Module:
-    """The network of a run, with its weights."""
-    from safetensors.torch import load_file  # noqa: PLC0415 - only here
-
-    name = str(run.config.get("model", "")).partition(" ")[0]
-    if name != ConvNet.__name__:
-        raise ValueError(f"only a ConvNet can be rebuilt from its options, and the run trained {name or 'something'}.")
-    model = ConvNet(**run.config.get("model_options", {}))
-    model.load_state_dict(load_file(run.path / "model.safetensors"))
-    return model.eval()
-
-
-@torch.no_grad()
-def _embed(model: torch.nn.Module, part: TrainingPart, tower: str, n: int, *, progress: bool) -> Tensor:
-    """Unit embeddings of all samples, float32 [n, dim]."""
-    parts = []
-    with progress_bar(f"embedding {n:,} samples", n, shown=progress) as bar:
-        for ids in torch.split(torch.arange(n), BATCH):
-            parts.append(F.normalize(model(part.plain(tower, ids)).float(), dim=1))
-            bar.advance(len(ids))
-    return torch.cat(parts)
 
 
 def _hashed(run: Run, bits: int, embeddings: Tensor) -> Tensor:
