@@ -65,9 +65,12 @@ def train(
     data: Data = None,
     sampler: Annotated[
         str | None,
-        typer.Option(help="random, batchhard, full, incremental, lsh or lsh:BITS.", show_default="lsh"),
+        typer.Option(help="random, batchhard, full, incremental, lsh, lsh:BITS or lsh:auto.", show_default="lsh"),
     ] = None,
-    bits: Annotated[int | None, typer.Option(help="Length of the codes.", show_default="512")] = None,
+    bits: Annotated[str | None, typer.Option(help="Length of the codes, or auto.", show_default="512")] = None,
+    target_overlap: Annotated[
+        float | None, typer.Option(help="Share of true neighbours that auto aims for.", show_default="0.5")
+    ] = None,
     epochs: Epochs = None,
     batch_size: BatchSize = None,
     learning_rate: LearningRate = None,
@@ -90,8 +93,9 @@ def train(
     from lookalike.commands import run_training
 
     chosen = {
-        "sampler": sampler, "bits": bits, "epochs": epochs, "batch_size": batch_size, "learning_rate": learning_rate,
-        "hardness": hardness, "guard": guard, "track_overlap": track_overlap or None, "seed": seed,
+        "sampler": sampler, "bits": _bits(bits), "target_overlap": target_overlap, "epochs": epochs,
+        "batch_size": batch_size, "learning_rate": learning_rate, "hardness": hardness, "guard": guard,
+        "track_overlap": track_overlap or None, "seed": seed,
     }  # fmt: skip
     if baseline is None and data is None and not resume:
         baseline = "random"
@@ -168,6 +172,36 @@ def report(
     typer.echo(f"Written: {out} ({out.stat().st_size / 1e3:,.0f} kB)")
 
 
+@app.command()
+def plan(
+    embeddings: Annotated[
+        str | None,
+        typer.Argument(
+            help="FILE.npy, .npz, .safetensors or .parquet; FILE:NAME of several arrays.", show_default=False
+        ),
+    ] = None,
+    k: Annotated[int, typer.Option(min=1, help="Hard negatives per sample.")] = 128,
+    target: Annotated[float, typer.Option(help="Share of the true k nearest to find.")] = 0.5,
+    n: Annotated[
+        int | None, typer.Option(min=2, help="Samples to be searched.", show_default="those in the file")
+    ] = None,
+    max_bits: Annotated[int, typer.Option(help="Longest codes to consider.")] = 1024,
+    seed: Annotated[int, typer.Option(help="Of the rotation and of the rows that are looked at.")] = 0,
+    eps: Annotated[float | None, typer.Option(help="Without a file: angle of a near sample, share of pi.")] = None,
+    a: Annotated[float | None, typer.Option("--a", help="Ratio of the angle of far samples to eps.")] = None,
+    f: Annotated[float, typer.Option("--f", help="One in so many anchors may get a far sample first.")] = 10.0,
+) -> None:
+    """Say how many bits it takes: for a share of the true neighbours, or (--eps, --a, --n) to keep an order."""
+    from lookalike.planning import run_order_plan, run_plan
+
+    if embeddings is not None and eps is None and a is None:
+        run_plan(embeddings, k=k, target=target, n=n, max_bits=max_bits, seed=seed)
+    elif embeddings is None and eps is not None and a is not None and n is not None:
+        run_order_plan(eps, a, n, f)
+    else:
+        raise ValueError("give either a file of embeddings or --eps, --a and --n.")
+
+
 bench = typer.Typer(help="Measure on this machine; results go to benchmarks/results.", no_args_is_help=True)
 app.add_typer(bench, name="bench")
 PASSED_ON = {"allow_extra_args": True, "ignore_unknown_options": True}
@@ -210,6 +244,14 @@ def _benchmark(modules: dict[str, str], device: str, arguments: list[str]) -> No
     command = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
     command.command()(importlib.import_module(f"benchmarks.{modules[device]}").main)
     command(arguments, standalone_mode=False)
+
+
+def _bits(text: str | None) -> int | str | None:
+    if text is None or text == "auto":
+        return text
+    if not text.isdigit():
+        raise ValueError(f"--bits takes a number, such as 512, or auto, got {text!r}.")
+    return int(text)
 
 
 def _integers(option: str, text: str) -> list[int]:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import sys
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
+from lookalike.bits import MAX_BITS
 from lookalike.comparison import HEADINGS, cells, compare, conditions, summary, train_by_name
 from lookalike.data import load_data
 from lookalike.interruptions import Interrupted
@@ -43,7 +45,7 @@ def run_training(
     loaded = load_data(name, progress=True)
     console.print(f"{loaded.description[0].upper()}{loaded.description[1:]}.", highlight=False)
     with console.status("compiling kernels (once, some seconds)"):
-        compile_kernels(settings.bits)
+        compile_kernels(settings.bits if isinstance(settings.bits, int) else MAX_BITS)
     rows: dict[str, list[dict[str, Any]]] = {}
     runs = [settings] if baseline in (None, "none") else [settings, replace(settings, **parse_strategy(baseline))]
     for number, each in enumerate(runs):
@@ -52,7 +54,7 @@ def run_training(
         try:
             result = train_by_name(
                 loaded, each, folder, model=network, resume=resume or number > 0, force=force, device=device,
-                report=lambda metrics: console.print(_epoch_line(metrics), highlight=False),
+                report=partial(_print_epoch, console, each),
             )  # fmt: skip
         except Interrupted as interrupted:
             console.print(f"\n{interrupted}; everything is saved. Go on with: lookalike train --out {folder} --resume")
@@ -105,10 +107,12 @@ def _default_folder(data: str, settings: Settings, beside: Path | None) -> Path:
     return (Path("runs") if beside is None else beside.parent) / name
 
 
-def _epoch_line(metrics: dict[str, Any]) -> str:
-    return (
+def _print_epoch(console: Console, settings: Settings, metrics: dict[str, Any]) -> None:
+    chosen = f", {metrics['bits']} bits" if settings.strategy == "lsh:auto" else ""
+    console.print(
         f"epoch {metrics['epoch']:>3}  R@1 {metrics['recall@1']:6.2%}  loss {metrics['loss']:.3f}  "
-        f"{metrics['seconds']:.1f} s, mining {metrics['mining_seconds']:.2f} s ({metrics['mining_share']:.1%})"
+        f"{metrics['seconds']:.1f} s, mining {metrics['mining_seconds']:.2f} s ({metrics['mining_share']:.1%}){chosen}",
+        highlight=False,
     )
 
 

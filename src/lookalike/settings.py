@@ -22,8 +22,10 @@ class Settings:
 
     sampler: str = "lsh"
     """One of random, batchhard, full, incremental, lsh."""
-    bits: int = 512
-    """Length of the codes; of no meaning but for lsh."""
+    bits: int | str = 512
+    """Length of the codes, or "auto": chosen at the end of every epoch; of no meaning but for lsh."""
+    target_overlap: float = 0.5
+    """The share of the true neighbours that "auto" aims for."""
     epochs: int = 10
     batch_size: int = 128
     """Pairs per batch."""
@@ -53,7 +55,10 @@ class Settings:
 
     def __post_init__(self) -> None:
         parse_strategy(self.sampler)
-        checked_bits(self.bits)
+        if self.bits != "auto":
+            checked_bits(self.bits)
+        if not 0 < self.target_overlap <= 1:
+            raise ValueError(f"target_overlap is a share above 0 and at most 1, got {self.target_overlap}.")
         checked_positive("epochs", self.epochs)
         if checked_positive("batch_size", self.batch_size) < 2:
             raise ValueError("batch_size must be at least 2: a pair alone has no negative.")
@@ -69,7 +74,7 @@ class Settings:
 
 
 def parse_strategy(text: str) -> dict[str, Any]:
-    """Settings for a strategy by its name; a number of bits may follow "lsh".
+    """Settings for a strategy by its name; a number of bits, or "auto", may follow "lsh".
 
     Raises:
         ValueError: There is no such strategy.
@@ -80,9 +85,11 @@ def parse_strategy(text: str) -> dict[str, Any]:
     """
     name, _, bits = text.partition(":")
     if name not in STRATEGIES:
-        raise ValueError(f"there is no sampler {name!r}; there are {', '.join(STRATEGIES)}, and lsh:BITS.")
+        raise ValueError(f"there is no sampler {name!r}; there are {', '.join(STRATEGIES)}, lsh:BITS and lsh:auto.")
     if not bits:
         return {"sampler": name}
-    if name != "lsh" or not bits.isdigit():
-        raise ValueError(f"{text!r} is not a sampler: only lsh takes a number of bits, as in lsh:512.")
-    return {"sampler": name, "bits": int(bits)}
+    if name != "lsh" or not (bits == "auto" or bits.isdigit()):
+        raise ValueError(
+            f"{text!r} is not a sampler: only lsh takes a number of bits, as in lsh:512, or chooses it, as in lsh:auto."
+        )
+    return {"sampler": name, "bits": bits if bits == "auto" else int(bits)}

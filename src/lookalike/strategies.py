@@ -22,7 +22,14 @@ def make_sampler(part: TrainingPart, settings: Settings) -> EpochBatchSampler:
         return RandomBatchSampler(part.labels, batch_size, **common)
     common |= {"hardness": settings.hardness, "clusters": settings.clusters, "method": settings.method}
     if settings.sampler == "lsh":
-        return LSHBatchSampler(part.labels, batch_size, bits=settings.bits, guard=settings.guard, **common)
+        return LSHBatchSampler(
+            part.labels,
+            batch_size,
+            bits=settings.bits,
+            target_overlap=settings.target_overlap,
+            guard=settings.guard,
+            **common,
+        )
     return PreEpochBatchSampler(part.labels, batch_size, mode=settings.sampler, **common)
 
 

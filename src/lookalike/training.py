@@ -28,6 +28,7 @@ from lookalike.interruptions import Interrupted, stop_requests
 from lookalike.machine import machine, versions
 from lookalike.progress import progress_bar
 from lookalike.runs import RunFolder
+from lookalike.samplers import LSHBatchSampler
 from lookalike.strategies import make_loss, make_sampler
 
 if TYPE_CHECKING:
@@ -216,6 +217,8 @@ class _Run:
             "mining_share": self.seconds["mining"] / self.seconds["epoch"],
             "kept_bytes": self.sampler.kept_bytes,
         }
+        if isinstance(self.sampler, LSHBatchSampler):
+            metrics["bits"] = self.sampler.bits
         self.history.append(metrics)
         self.epoch += 1
         self._begin_epoch()

@@ -15,7 +15,6 @@ from lookalike.analysis.methods import METHODS, PRINCIPAL, chunks, make_codes, r
 from lookalike.checks import checked_bits, checked_labels, checked_positive
 from lookalike.progress import progress_bar
 from lookalike.search import hamming_topk
-from lookalike.warmup import compile_kernels
 
 A = 1.1  # the paper's factor of the bound
 ANCHORS_AT_A_TIME_BYTES = 1 << 28
@@ -58,6 +57,8 @@ def analyze(
     Returns:
         What `lookalike analyze` writes as analysis.json: `settings`, `exact`, `random`, `rows`, `histogram`.
     """
+    from lookalike.warmup import compile_kernels  # noqa: PLC0415 - samplers, which it makes, measure overlap too
+
     n, dim = x.shape
     lengths = sorted(checked_bits(b) for b in bits)
     if checked_positive("k", k) >= n:

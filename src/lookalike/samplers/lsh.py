@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from lookalike.bits import MAX_BITS, MIN_ROWS, TARGET, BitsPlan, plan_from_codes
 from lookalike.checks import checked_bits, checked_positive
+from lookalike.samplers import ranks
 from lookalike.samplers.epochs import EpochBatchSampler
 from lookalike.samplers.guard import merged_labels, positive_distances, suspected
+from lookalike.samplers.reservoir import Reservoir
 from lookalike.samplers.streams import CodeStream
 from lookalike.search import hamming_topk, search_device
 
@@ -28,7 +32,11 @@ class LSHBatchSampler(EpochBatchSampler):
         labels: Integers, one per sample; or, with `pairs`, one per pair or None.
         batch_size: Sample ids per batch, two per pair; with `pairs`, pair ids per batch.
         pairs: Number of pairs of a paired data set: pair i is query i with reference i.
-        bits: Length of the codes.
+        bits: Length of the codes; or "auto": codes of `max_bits` are kept, and at the end of every epoch the shortest
+            prefix is chosen that finds `target_overlap` of the true k nearest, as predicted from the floats of at most
+            4,096 samples that are kept for one epoch. The attribute `bits` says what is in use, `plan` why.
+        max_bits: The longest codes that "auto" may choose.
+        target_overlap: What "auto" aims for.
         k: Hard negatives per sample to compose batches from, at most; "growth" uses 32.
         hardness: Share of a batch taken from hard negatives; the rest is random.
         clusters: How many neighbourhoods a batch is made of; one gives the hardest batches.
@@ -60,7 +68,9 @@ class LSHBatchSampler(EpochBatchSampler):
         batch_size: int,
         *,
         pairs: int | None = None,
-        bits: int = 512,
+        bits: int | str = 512,
+        max_bits: int = MAX_BITS,
+        target_overlap: float = TARGET,
         k: int = 128,
         hardness: float = 1.0,
         clusters: int = 1,
@@ -76,23 +86,70 @@ class LSHBatchSampler(EpochBatchSampler):
             labels, batch_size, pairs=pairs, hardness=hardness, clusters=clusters, method=method, seed=seed,
             drop_last=drop_last, self_pairs=self_pairs, shard=shard,
         )  # fmt: skip
-        self.bits, self.k, self.center = checked_bits(bits), checked_positive("k", k), center
+        self.auto = isinstance(bits, str)
+        if isinstance(bits, str) and bits != "auto":
+            raise ValueError(f'bits must be a number or "auto", got {bits!r}.')
+        if not 0 < target_overlap <= 1:
+            raise ValueError(f"target_overlap is a share above 0 and at most 1, got {target_overlap}.")
+        self.bits = checked_bits(max_bits if self.auto else bits)
+        self.target_overlap, self.k, self.center = target_overlap, checked_positive("k", k), center
+        self.plan: BitsPlan | None = None  # the last that "auto" made, on rank 0
         if guard is not None and not 0 < guard <= 2:
             raise ValueError(f"guard is a share of the positive's cosine, above 0 and at most 2, got {guard}.")
         self.guard = guard
         self._guarded: np.ndarray[Any, Any] | None = None  # labels of which no two may meet, for this epoch
         towers = ("query", "reference") if self.paired else ("embeddings",)
         self._streams = {tower: CodeStream(self.num_samples, self.bits, seed=seed, center=center) for tower in towers}
-        self._warned_of_unseen = False
+        self._reservoirs = {tower: Reservoir(self.num_samples, seed=seed) for tower in towers} if self.auto else {}
+        self._has_chosen = self._warned_of_unseen = self._warned_of_target = False
 
     def _keep(self, tower: str, ids: Tensor, x: Tensor) -> None:
         self._streams[tower].write(ids, x)
+        if self.auto:
+            self._reservoirs[tower].write(ids, x)
 
     def _end_epoch(self) -> None:
         for stream in self._streams.values():
             stream.end_epoch()
+        if self.auto:
+            self._choose_bits()
         if self.epoch > 0 and not self._warned_of_unseen:
             self._warn_of_unseen()
+
+    def _choose_bits(self) -> None:
+        """Shorten or lengthen what is searched of the codes, by what the epoch that has ended says."""
+        usable = torch.stack([reservoir.end_epoch() for reservoir in self._reservoirs.values()]).all(0)
+        places = usable.nonzero().flatten()
+        if len(places) < min(self.num_samples, MIN_ROWS):  # nothing was observed yet, or too little
+            return
+
+        def chosen() -> list[Tensor]:
+            self.plan = self._plan_bits(places)
+            return [torch.tensor(self.plan.bits)]
+
+        before = self.bits
+        self.bits = int(ranks.from_first(chosen)[0])  # predicted once: ranks may round differently
+        if self.plan is not None and (self.bits != before or not self._has_chosen):
+            logger.info("bits for epoch %d: %s.", self.epoch, self.plan.reason)
+        self._has_chosen = True
+        if self.plan is not None and not self.plan.meets_target and not self._warned_of_target:
+            self._warned_of_target = True
+            logger.warning("%s; lower target_overlap or raise max_bits.", self.plan.reason)
+
+    def _plan_bits(self, places: Tensor) -> BitsPlan:
+        reservoirs, streams = list(self._reservoirs.values()), list(self._streams.values())
+        ids = reservoirs[0].ids[places]
+        queries, references = (_known(reservoirs[tower].rows)[places] for tower in (0, -1))
+        query_codes, reference_codes = (streams[tower].table.codes[ids] for tower in (0, -1))
+        labels = ids if self._labels is None else torch.from_numpy(self._labels)[ids].long()
+        return plan_from_codes(
+            queries, references, query_codes, reference_codes, labels, n=streams[0].table.num_seen, k=self.k,
+            target=self.target_overlap, current=self.bits if self._has_chosen else None,
+        )  # fmt: skip
+
+    @property
+    def _max_bits(self) -> int:
+        return next(iter(self._streams.values())).table.bits
 
     def _warn_of_unseen(self) -> None:
         expected = torch.ones(self.num_samples, dtype=torch.bool)
@@ -110,7 +167,11 @@ class LSHBatchSampler(EpochBatchSampler):
 
     def _codes(self) -> Tensor | None:
         table = self._streams["embeddings"].table
-        return table.codes if table.num_seen else None
+        return self._prefix(table.codes) if table.num_seen else None
+
+    def _prefix(self, codes: Tensor) -> Tensor:
+        """The bits in use."""
+        return codes[:, : self.bits // 8].contiguous()
 
     def _search(self, k: int) -> Tensor | None:
         where = search_device(next(iter(self._streams.values())).device, self.bits, k)
@@ -122,10 +183,10 @@ class LSHBatchSampler(EpochBatchSampler):
             return None
         everyone = len(ids) == self.num_samples
         labels = torch.arange(self.num_samples) if self._labels is None else torch.from_numpy(self._labels)
-        query_codes = (queries.codes if everyone else queries.codes[ids]).to(where)
+        query_codes = self._prefix(queries.codes if everyone else queries.codes[ids]).to(where)
         database_codes = query_codes
         if database is not queries:
-            database_codes = (database.codes if everyone else database.codes[ids]).to(where)
+            database_codes = self._prefix(database.codes if everyone else database.codes[ids]).to(where)
         distances, found = hamming_topk(
             query_codes, database_codes, min(k, self.k), query_labels=labels[ids], database_labels=labels[ids]
         )
@@ -139,7 +200,7 @@ class LSHBatchSampler(EpochBatchSampler):
 
     def _keep_apart(self, ids: Tensor, near: Tensor, distances: Tensor, labels: Tensor, guard: float) -> None:
         """Find likely false negatives and give their classes one label for this epoch."""
-        queries, *references = (stream.table.codes[ids] for stream in self._streams.values())
+        queries, *references = (self._prefix(stream.table.codes[ids]) for stream in self._streams.values())
         if references:
             positives = positive_distances(queries, references[0], None)
         else:
@@ -155,17 +216,36 @@ class LSHBatchSampler(EpochBatchSampler):
         return self._labels if self._guarded is None else self._guarded
 
     def _identity(self) -> dict[str, Any]:
-        return {**super()._identity(), "bits": self.bits, "center": self.center}
+        own: dict[str, Any] = {"bits": "auto" if self.auto else self.bits, "center": self.center}
+        if self.auto:
+            own |= {"max_bits": self._max_bits, "target_overlap": self.target_overlap}
+        return {**super()._identity(), **own}
 
     @property
     def kept_bytes(self) -> int:
-        """The codes, and a bit per sample that says whether there is one."""
+        """The codes, and a bit per sample that says whether there is one; with "auto" the floats of the reservoir."""
         tables = [stream.table for stream in self._streams.values()]
-        return sum(part.nbytes for table in tables for part in (table.codes, table.marks))
+        codes = sum(part.nbytes for table in tables for part in (table.codes, table.marks))
+        return codes + sum(reservoir.nbytes for reservoir in self._reservoirs.values())
 
     def _kept_state(self) -> dict[str, Any]:
-        return {tower: stream.state_dict() for tower, stream in self._streams.items()}
+        state: dict[str, Any] = {tower: stream.state_dict() for tower, stream in self._streams.items()}
+        if self.auto:
+            state["reservoirs"] = {tower: reservoir.state_dict() for tower, reservoir in self._reservoirs.items()}
+            plan = None if self.plan is None else asdict(self.plan)
+            state["auto"] = {"bits": self.bits, "has_chosen": self._has_chosen, "plan": plan}
+        return state
 
     def _load_kept_state(self, state: dict[str, Any]) -> None:
         for tower, stream in self._streams.items():
             stream.load_state_dict(state[tower])
+        for tower, reservoir in self._reservoirs.items():
+            reservoir.load_state_dict(state["reservoirs"][tower])
+        if self.auto:
+            self.bits, self._has_chosen = state["auto"]["bits"], state["auto"]["has_chosen"]
+            self.plan = None if state["auto"]["plan"] is None else BitsPlan(**state["auto"]["plan"])
+
+
+def _known(rows: Tensor | None) -> Tensor:
+    assert rows is not None  # noqa: S101 - our own invariant: some were seen
+    return rows

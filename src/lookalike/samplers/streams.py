@@ -67,12 +67,12 @@ class CodeStream:
     def _receive(self, ids: Tensor, codes: Tensor, finite: Tensor) -> None:
         if codes.is_cuda:
             copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
-            on_host = _copy_to_host(codes), _copy_to_host(finite)
+            on_host = copy_to_host(codes), copy_to_host(finite)
             copied.record(torch.cuda.current_stream(codes.device))
             self._arriving.append((copied, ids, *on_host))
         else:
             self._arriving.append((None, ids, codes.cpu(), finite.cpu()))
-        while self._arriving and _has_happened(self._arriving[0][0]):
+        while self._arriving and has_happened(self._arriving[0][0]):
             self._store()
 
     def _store(self) -> None:
@@ -165,11 +165,12 @@ class CodeStream:
             self.hasher.load_state_dict(state["hasher"])
 
 
-def _has_happened(event: Any) -> bool:
+def has_happened(event: Any) -> bool:
+    """Whether a copy has arrived; one without an event was never on its way."""
     return event is None or event.query()
 
 
-def _copy_to_host(tensor: Tensor) -> Tensor:
+def copy_to_host(tensor: Tensor) -> Tensor:
     """A copy in pinned memory that is complete once the device has come to it."""
     host = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
     return host.copy_(tensor, non_blocking=True)

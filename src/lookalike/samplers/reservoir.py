@@ -1,0 +1,104 @@
+"""A few samples' embeddings, as floats, for one epoch: what the number of bits is chosen from."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from lookalike.samplers import ranks
+from lookalike.samplers.streams import copy_to_host, has_happened
+
+MAX_ROWS = 4096
+
+
+class Reservoir:
+    """The embeddings of one tower for samples that were drawn before training, the same on every rank.
+
+    Which samples they are depends on the seed and the size of the data set alone, so whoever observes one of them keeps
+    it, and nothing is decided on a device: rows are picked by ids, which are on the host, and copied without waiting.
+    """
+
+    def __init__(self, n: int, *, seed: int, rows: int = MAX_ROWS) -> None:
+        drawn = np.random.default_rng([seed, n]).permutation(n)[:rows] if n > rows else np.arange(n)
+        self.ids = torch.from_numpy(np.sort(drawn))  # int64 [m]
+        self.seen = torch.zeros(len(self.ids), dtype=torch.bool)  # in this epoch
+        self.rows: Tensor | None = None  # float32 [m, dim] on the host, once the dimension is known
+        self._arriving: list[tuple[torch.cuda.Event | None, Tensor, Tensor]] = []
+        self._state: dict[str, Any] = {}
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of the floats."""
+        return 0 if self.rows is None else self.rows.nbytes
+
+    def write(self, ids: Tensor, x: Tensor) -> None:
+        """Keep those of the embeddings `[len(ids), dim]` that belong here."""
+        places = torch.searchsorted(self.ids, ids).clamp(max=len(self.ids) - 1)
+        positions = (self.ids[places] == ids).nonzero().flatten()
+        if len(positions) == 0:
+            return
+        with torch.inference_mode(mode=False), torch.no_grad():  # what is kept must outlive an inference mode
+            self._allocate(x.shape[1])
+            places = places[positions]
+            if x.is_cuda:
+                rows = x.index_select(0, positions.pin_memory().to(x.device, non_blocking=True)).float()
+                on_host, copied = copy_to_host(rows), torch.cuda.Event()  # type: ignore[no-untyped-call]
+                copied.record(torch.cuda.current_stream(x.device))
+                self._arriving.append((copied, places, on_host))
+            else:
+                self._arriving.append((None, places, x[positions].float().cpu()))
+            while self._arriving and has_happened(self._arriving[0][0]):
+                self._store()
+
+    def _allocate(self, dim: int) -> None:
+        if self.rows is None:
+            self.rows = torch.zeros(len(self.ids), dim)
+            self._state.update(rows=self.rows)
+
+    def _store(self) -> None:
+        _, places, rows = self._arriving.pop(0)
+        assert self.rows is not None  # noqa: S101 - our own invariant
+        self.rows[places] = rows
+        self.seen[places] = True
+
+    def flush(self) -> None:
+        """Wait for the rows that are still on their way."""
+        while self._arriving:
+            copied = self._arriving[0][0]
+            if copied is not None:
+                copied.synchronize()
+            self._store()
+
+    def end_epoch(self) -> Tensor:
+        """Take over what other ranks saw; returns which rows were seen and are finite, and begins a new epoch."""
+        self.flush()
+        if ranks.is_distributed():
+            dim = int(ranks.largest(0 if self.rows is None else self.rows.shape[1]))
+            if dim:
+                self._allocate(dim)
+                assert self.rows is not None  # noqa: S101 - as allocated
+                places = self.seen.nonzero().flatten()
+                for other_places, rows in ranks.gather_rows(places, self.rows[places]):
+                    self.rows[other_places] = rows
+                    self.seen[other_places] = True
+        usable = self.seen.clone()
+        if self.rows is not None:
+            usable &= torch.isfinite(self.rows).all(1)
+        self.seen.zero_()
+        return usable
+
+    def state_dict(self) -> dict[str, Any]:
+        """References that stay up to date, as those of `CodeStream`."""
+        self.flush()
+        self._state.update(rows=self.rows, seen=self.seen)
+        return self._state
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take over a state of the same data set and seed."""
+        self._arriving.clear()
+        self.seen.copy_(state["seen"])
+        self.rows = None if state["rows"] is None else state["rows"].clone()
+        self._state.update(rows=self.rows)

@@ -1,0 +1,90 @@
+import importlib.util
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from lookalike.data.embeddings import load_embeddings
+
+X = np.random.default_rng(0).standard_normal((20, 4)).astype(np.float32)
+
+
+def test_arrays_come_as_float32_and_npy_is_mapped(tmp_path):
+    np.save(tmp_path / "x.npy", X)
+    loaded = load_embeddings(tmp_path / "x.npy")
+    assert isinstance(loaded, np.memmap)
+    assert np.array_equal(loaded, X)
+    np.save(tmp_path / "half.npy", X.astype(np.float16))
+    assert load_embeddings(tmp_path / "half.npy").dtype == np.float32
+
+
+def test_files_of_several_arrays_ask_which(tmp_path):
+    np.savez(tmp_path / "one.npz", x=X, labels=np.arange(20))
+    assert np.array_equal(load_embeddings(tmp_path / "one.npz"), X)
+    np.savez(tmp_path / "two.npz", a=X, b=2 * X)
+    assert np.array_equal(load_embeddings(f"{tmp_path}/two.npz:b"), 2 * X)
+    with pytest.raises(ValueError, match=r"several arrays: say which, as in two.npz:a; there are a, b\."):
+        load_embeddings(tmp_path / "two.npz")
+    with pytest.raises(ValueError, match="no array 'c'"):
+        load_embeddings(f"{tmp_path}/two.npz:c")
+
+
+def test_safetensors_of_any_float(tmp_path):
+    path = tmp_path / "x.safetensors"
+    save_file({"x": torch.from_numpy(X).bfloat16(), "labels": torch.arange(20)}, path)
+    assert np.array_equal(load_embeddings(path), torch.from_numpy(X).bfloat16().float().numpy())
+    path.write_bytes(path.read_bytes()[:-9])
+    with pytest.raises(ValueError, match="damaged"):
+        load_embeddings(path)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("pyarrow") is not None, reason="pyarrow is installed")
+def test_parquet_needs_pyarrow(tmp_path):
+    (tmp_path / "x.parquet").touch()
+    with pytest.raises(ValueError, match="pip install pyarrow"):
+        load_embeddings(tmp_path / "x.parquet")
+
+
+def test_parquet(tmp_path):
+    pa, pq = (pytest.importorskip(name) for name in ("pyarrow", "pyarrow.parquet"))
+    pq.write_table(pa.table({"id": range(20), "x": list(X)}), tmp_path / "x.parquet")
+    assert np.array_equal(load_embeddings(tmp_path / "x.parquet"), X)
+
+
+def with_value(row, value):
+    x = X.copy()
+    x[row, 2] = value
+    return x
+
+
+@pytest.mark.parametrize(
+    ("array", "error", "sentence"),
+    [
+        (X[0], ValueError, r"must hold embeddings of the shape \[n, dim\], got \[4\]"),
+        (X[:0], ValueError, r"got \[0, 4\]"),
+        (X.astype(np.int64), TypeError, "must hold floats, got int64"),
+        (X[:4], ValueError, "has 4 rows and at least 5 are needed"),
+        (with_value(7, np.nan), ValueError, "row 7 has NaN or infinity"),
+        (with_value(9, np.inf), ValueError, "row 9 has NaN or infinity"),
+        (0 * X, ValueError, "nothing but zeros"),
+        (np.repeat(X[:1], 9, axis=0), ValueError, "the same embedding 9 times"),
+        (np.array([[None, 1]] * 9), ValueError, "damaged or of another kind"),
+    ],
+)
+def test_what_cannot_be_embeddings(tmp_path, array, error, sentence):
+    np.save(tmp_path / "x.npy", array, allow_pickle=True)
+    with pytest.raises(error, match=sentence):
+        load_embeddings(tmp_path / "x.npy", min_rows=5)
+
+
+def test_what_is_no_file_of_embeddings(tmp_path):
+    with pytest.raises(FileNotFoundError, match="no such file of embeddings"):
+        load_embeddings(tmp_path / "x.npy")
+    (tmp_path / "x.csv").touch()
+    with pytest.raises(ValueError, match=r"embeddings are read from \.npy, .npz, .safetensors, .parquet files"):
+        load_embeddings(tmp_path / "x.csv")
+    for name in ("x.npy", "x.npz", "y.npz"):
+        (tmp_path / name).write_bytes(b"" if name[0] == "x" else b"PK\3\4 half a file")
+        with pytest.raises(ValueError, match="damaged"):
+            load_embeddings(tmp_path / name)
