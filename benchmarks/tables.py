@@ -13,7 +13,9 @@ from benchmarks import record
 from lookalike.comparison import HEADINGS, cells, markdown
 
 ROOT = Path(__file__).parents[1]
-PAGES = ("README.md", "docs/kernels.md", "docs/batches.md", "docs/training.md", "docs/analysis.md")
+PAGES = (
+    "README.md", "docs/kernels.md", "docs/batches.md", "docs/training.md", "docs/analysis.md", "docs/theory.md",
+)  # fmt: skip
 
 
 def main() -> None:
@@ -168,6 +170,32 @@ def _batches() -> str:
     return f"{_markdown(header, rows)}\n\n{note}"
 
 
+def _plan() -> str:
+    result = record.read("plan")
+    settings = result["settings"]
+    shown = [settings["lengths"].index(bits) for bits in (128, 512, 1024)]
+    header = ["embeddings", "n", "dim", *(f"overlap@{settings['k']}, {settings['lengths'][i]} bits" for i in shown)]
+    header += ["largest error", "claimed there", "within the claim"]
+    rows = []
+    for row in result["plan"]:
+        worst = max(range(len(row["worst"])), key=row["worst"].__getitem__)
+        measured = [f"{row['overlap'][i]:.1%} (off by {100 * row['bias'][i]:+.1f})" for i in shown]
+        name = row["data"] if row["seen"] else f"{row['data']} *"
+        rows.append(
+            [
+                name, f"{row['n']:,}", row["dim"], *measured, f"{100 * row['worst'][worst]:.1f} points",
+                f"± {100 * row['claimed'][worst]:.1f}", f"{row['within_claimed']:.0%}",
+            ]
+        )  # fmt: skip
+    note = (
+        f"True overlap ({settings['anchors']:,} anchors) and the mean error, in points, of predictions from "
+        f"{settings['reservoirs']} reservoirs of {settings['rows']:,} rows; the largest of all reservoirs and "
+        f"{len(settings['lengths'])} lengths; * not looked at before the estimator was settled; "
+        "from `benchmarks/results/plan.json`."
+    )
+    return f"{_markdown(header, rows)}\n\n{note}"
+
+
 def _compared(name: str) -> str:
     return f"{markdown(record.read(name)).strip()} From `benchmarks/results/{name}.json`."
 
@@ -191,6 +219,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "encode": _encode,
     "guard": _guard,
     "batches": _batches,
+    "plan": _plan,
     "hardness": partial(_compared, "hardness"),
     "compare_glyphs": partial(_compared, "compare_glyphs"),
     "compare_cjk": partial(_compared, "compare_cjk"),

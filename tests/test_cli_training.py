@@ -46,6 +46,16 @@ def test_train_prints_a_line_per_epoch_and_a_table(glyph_file, tmp_path):
     )
 
 
+def test_train_chooses_its_bits(glyph_file, tmp_path):
+    code, out, err = run("train", glyph_file, *QUICK, "--bits", "auto", "--target-overlap", "0.3", cwd=tmp_path)
+    assert (code, err) == (0, "")
+    chosen = re.findall(r"^epoch .* (\d+) bits$", out, re.MULTILINE)
+    assert chosen[0] == "1024"
+    assert int(chosen[2]) < 1024
+    metrics = (tmp_path / "runs" / "own-lshauto-seed0" / "metrics.jsonl").read_text().splitlines()
+    assert [str(json.loads(line)["bits"]) for line in metrics] == chosen
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_stopped_it_saves_and_says_how_to_go_on(glyph_file, tmp_path, number):
     whole, part = tmp_path / "whole", tmp_path / "part"
@@ -111,6 +121,7 @@ def test_summary_counts_standard_errors():
         (("train", "absent.npz"), "absent.npz: there is no such file of glyphs."),
         (("train", "--resume"), "--resume needs --out"),
         (("train", "--bits", "12"), "bits must be a multiple of 8, got 12"),
+        (("train", "--bits", "some"), "--bits takes a number, such as 512, or auto, got 'some'"),
         (("train", "--width", "9"), "width must be a multiple of 8"),
         (("compare", "--samplers", "random,lsh:x"), "'lsh:x' is not a sampler"),
     ],

@@ -77,10 +77,11 @@ def test_code_table_takes_device_tensors():
 
 
 @pytest.mark.filterwarnings("ignore:Synchronization debug mode")
-def test_observing_does_not_wait_for_the_device():
+@pytest.mark.parametrize("bits", [128, "auto"])
+def test_observing_does_not_wait_for_the_device(bits):
     x, _ = clustered_embeddings(400, dim=64)
     labels = torch.arange(400) // 2
-    here, there = LSHBatchSampler(labels, 40, bits=128), LSHBatchSampler(labels, 40, bits=128)
+    here, there = LSHBatchSampler(labels, 40, bits=bits), LSHBatchSampler(labels, 40, bits=bits)
     on_device = x.cuda()
     for epoch in range(3):
         for ids in here:
@@ -97,3 +98,6 @@ def test_observing_does_not_wait_for_the_device():
     there._streams["embeddings"].flush()
     assert codes[1].num_seen == 400
     assert (codes[0].codes == codes[1].codes).float().mean() > 0.995
+    for reservoir in there._reservoirs.values():
+        reservoir.flush()
+        assert torch.allclose(reservoir.rows, x[reservoir.ids])

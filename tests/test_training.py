@@ -218,6 +218,7 @@ def test_schedule_rises_then_falls_to_zero():
         ({"batch_size": 1}, "batch_size must be at least 2"),
         ({"learning_rate": 0.0}, "learning_rate must be above 0"),
         ({"warmup": 1.0}, "warmup is a share"),
+        ({"target_overlap": 0.0}, "target_overlap is a share"),
     ],
 )
 def test_settings_that_cannot_be(options, sentence):
@@ -225,9 +226,24 @@ def test_settings_that_cannot_be(options, sentence):
         Settings(**options)
 
 
+def test_bits_are_chosen_while_training_and_recorded(tmp_path):
+    data, settings = toy_data(classes=60), quick("lsh:auto", target_overlap=0.75)
+    assert settings.strategy == "lsh:auto"
+    seen = []
+    train(toy_model(), data, settings, tmp_path / "whole", report=seen.append)
+    assert seen[0]["bits"] == 1024  # nothing is known in the first epoch
+    assert all(epoch["bits"] < 1024 for epoch in seen[1:])
+    for steps in (3, 21, 30):
+        with contextlib.suppress(Interrupted):
+            train(_stopping_in(steps), data, settings, tmp_path / "parts", resume=True)
+    train(toy_model(seed=9), data, settings, tmp_path / "parts", resume=True)
+    assert metrics(tmp_path / "parts") == metrics(tmp_path / "whole")
+
+
 def test_strategies_by_name():
+    assert parse_strategy("lsh:auto") == {"sampler": "lsh", "bits": "auto"}
     assert parse_strategy("lsh:128") == {"sampler": "lsh", "bits": 128}
     assert Settings(**parse_strategy("lsh:128")).strategy == "lsh:128"
-    for text in ("random:128", "lsh:many", "lsh:-8"):
+    for text in ("random:128", "random:auto", "lsh:many", "lsh:-8"):
         with pytest.raises(ValueError, match="only lsh takes a number of bits"):
             parse_strategy(text)

@@ -185,3 +185,24 @@ def load_the_state_of_the_first(rank):
 def test_the_state_of_one_rank_will_do():
     first, second = on_ranks(2, load_the_state_of_the_first)
     assert not {i for batch in first for i in batch} & {i for batch in second for i in batch}
+
+
+def choose_bits(rank):
+    x, _ = clustered_embeddings(300, dim=16, seed=0)
+    sampler = LSHBatchSampler(torch.arange(300) // 2, 10, bits="auto", max_bits=512, k=16, target_overlap=0.5)
+    chosen = []
+    for _ in range(3):
+        for ids in sampler:
+            sampler.observe(ids, x[ids])
+        chosen.append(sampler.bits)
+    iter(sampler)
+    assert (sampler.plan is not None) == (rank == 0)
+    return chosen, sampler.plan.rows if rank == 0 else 300
+
+
+def test_ranks_choose_the_same_bits_from_everything_they_saw():
+    (first, rows), (second, _) = on_ranks(2, choose_bits)
+    assert first == second
+    assert first[0] == 512  # nothing is known in the first epoch
+    assert first[1] < 512
+    assert rows == 300
