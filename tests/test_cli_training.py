@@ -23,7 +23,7 @@ def start(*arguments, **options):
 
 def run(*arguments, **options):
     process = start(*arguments, **options)
-    out, err = process.communicate(timeout=120)
+    out, err = process.communicate(timeout=300)
     return process.returncode, out, err
 
 
@@ -59,13 +59,13 @@ def test_train_chooses_its_bits(glyph_file, tmp_path):
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_stopped_it_saves_and_says_how_to_go_on(glyph_file, tmp_path, number):
     whole, part = tmp_path / "whole", tmp_path / "part"
-    options = ("--epochs", "40", *QUICK[2:])
+    options = ("--epochs", "12", *QUICK[2:])
     assert run("train", glyph_file, *options, "--out", whole)[0] == 0
     process = start("train", glyph_file, *options, "--out", part)
     while not (part / "metrics.jsonl").exists() or not (part / "metrics.jsonl").read_text():
         time.sleep(0.01)
     process.send_signal(number)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=300)
     assert process.returncode == 128 + number, err
     assert f"stopped by {number.name}; everything is saved. Go on with:" in " ".join(out.split())
     assert f"lookalike train --out {part} --resume".replace(" ", "") in out.replace(" ", "").replace("\n", "")
