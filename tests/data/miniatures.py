@@ -60,3 +60,17 @@ def write_inshop(root, items=5):
     heading = "image_name                              item_id evaluation_status"
     (root / "Eval" / "list_eval_partition.txt").write_text("\n".join([str(len(rows)), heading, *rows]) + "\n")
     return root
+
+
+def write_msmarco(root):
+    root.mkdir(exist_ok=True)
+    (root / "collection.tsv").write_text(
+        "".join(f"{pid}\tpassage {pid} \u00e9\n" for pid in range(30)), encoding="utf-8"
+    )
+    (root / "queries.train.tsv").write_text("".join(f"{qid}\tquestion {qid}\n" for qid in (900, 17, 45, 2)))
+    (root / "queries.dev.small.tsv").write_text("".join(f"{qid}\tquestion {qid}\n" for qid in (5, 6, 7)))
+    (root / "qrels.train.tsv").write_text(
+        "17\t0\t3\t1\n900\t0\t3\t1\n45\t0\t20\t1\n45\t0\t21\t1\n2\t0\t9\t0\n2\t0\t8\t1\n"
+    )
+    (root / "qrels.dev.small.tsv").write_text("6\t0\t29\t1\n5\t0\t11\t1\n5\t0\t12\t1\n")
+    return root

@@ -13,6 +13,7 @@ DRAWN = {
 READ = {  # from a folder or file of the user's
     "sop": "Stanford Online Products: photographs, 22,634 classes",
     "inshop": "In-shop Clothes Retrieval: photographs, 7,982 classes, query and gallery",
+    "msmarco": "MS MARCO passages: questions and 8.8 million passages",
 }
 DATA_SETS = DRAWN | READ
 MODULES: dict[str, str] = {}  # where a reader is not called as its data set

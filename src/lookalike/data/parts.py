@@ -133,5 +133,26 @@ def searched_in_itself(items: Items, ids: Array, labels: Tensor) -> tuple[Test, 
     return test, torch.arange(len(ids))[:, None]
 
 
+def judged(
+    query_items: Items, reference_items: Items, asked: Array, answers: Array, references: Array
+) -> tuple[Test, Tensor | None]:
+    """A test by judgements: query item `asked[i]` is answered by the reference `answers[i]`, a place in `references`.
+
+    Returns:
+        The test, and the answers of each query where some query has several: int64 [q, p], padded with -1.
+    """
+    queries, rows = np.unique(asked, return_inverse=True)
+    order = np.argsort(rows, kind="stable")
+    firsts = np.searchsorted(rows[order], np.arange(len(queries)))
+    column = np.arange(len(rows)) - firsts[rows[order]]
+    lists = np.full((len(queries), int(column.max(initial=0)) + 1), -1)
+    lists[rows[order], column] = answers[order]
+    test = Test(
+        query_items=query_items, reference_items=reference_items, query_ids=queries, reference_ids=references,
+        query_labels=torch.from_numpy(lists[:, 0]), reference_labels=torch.arange(len(references)),
+    )  # fmt: skip
+    return test, torch.from_numpy(lists) if lists.shape[1] > 1 else None
+
+
 def _on(device: torch.device, x: Any) -> Any:
     return x.to(device, non_blocking=True) if isinstance(x, Tensor) else x
