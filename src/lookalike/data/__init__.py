@@ -14,9 +14,12 @@ READ = {  # from a folder or file of the user's
     "sop": "Stanford Online Products: photographs, 22,634 classes",
     "inshop": "In-shop Clothes Retrieval: photographs, 7,982 classes, query and gallery",
     "msmarco": "MS MARCO passages: questions and 8.8 million passages",
+    "folder": "your images, a folder per class",
+    "table": "your images in a CSV or parquet file: path and label, or query and reference",
+    "texts": "your pairs of texts in a jsonl, parquet, tsv or csv file",
 }
 DATA_SETS = DRAWN | READ
-MODULES: dict[str, str] = {}  # where a reader is not called as its data set
+MODULES = {"table": "tables"}  # where a reader is not called as its data set
 
 
 def load_data(name: str, root: str | Path | None = None, *, progress: bool = False, **options: Any) -> RetrievalData:

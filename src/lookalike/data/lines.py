@@ -24,7 +24,8 @@ logger = logging.getLogger("lookalike")
 FORMAT = 1  # of the cached index
 HEADER = 4  # format, size and time of the file, number of lines; line starts and ids follow
 CHUNK_BYTES = 16 << 20
-RESIDENT_BYTES = 256 << 20  # of the file, after which its pages are given back
+RESIDENT_BYTES = 128 << 20  # of the file, after which its pages are given back
+AROUND_BYTES = 64 << 10  # that the system maps along with what is asked for
 LONGEST_ID = 18  # digits
 
 Array = np.ndarray[Any, Any]
@@ -76,11 +77,12 @@ class Lines:
 
     def read(self, positions: Array) -> list[str]:
         """The texts of these lines, without their ids."""
-        texts = []
+        texts, before = [], -1
         first, last = self._starts[positions].tolist(), self._starts[np.asarray(positions) + 1].tolist()
         for start, end in zip(first, last, strict=True):
             texts.append(self._map[start:end].rstrip(b"\r\n").partition(b"\t")[2].decode("utf-8", errors="replace"))
-            self._resident += max(end - start, mmap.PAGESIZE)
+            self._resident += end - start if start == before else AROUND_BYTES
+            before = end
         if self._resident > RESIDENT_BYTES and hasattr(self._map, "madvise"):
             self._map.madvise(mmap.MADV_DONTNEED)  # the system may keep them; they no longer count as ours
             self._resident = 0

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from lookalike.data.augment import Augmentation
-from lookalike.data.folders import checksum, numbered, opened_root, required, rows_of
-from lookalike.data.images import ImageFiles, Size, usable
-from lookalike.data.parts import labelled, searched_in_itself
-from lookalike.data.retrieval import RetrievalData
+from lookalike.data.build import labelled_images
+from lookalike.data.folders import opened_root, required, rows_of
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from lookalike.data.images import Size
+    from lookalike.data.retrieval import RetrievalData
 
 LAYOUT = """
 Ebay_train.txt and Ebay_test.txt (image_id class_id super_class_id path)
@@ -49,25 +47,7 @@ def sop(
         paths += [folder / row[3] for row in rows]
         classes += [row[1] for row in rows]
         is_training += [split == "train"] * len(rows)
-    chosen = usable([[path] for path in paths], on_error, progress=progress)
-    labels, training = numbered(classes), np.array(is_training)
-    train, test = np.flatnonzero(training & chosen), np.flatnonzero(~training & chosen)
-    images = ImageFiles(paths, size)
-    part, itself = searched_in_itself(images, test, labels[test])
-    counts = {
-        "training images": len(train),
-        "training classes": len(np.unique(labels[train])),
-        "test images": len(test),
-        "test classes": len(np.unique(labels[test])),
-    }
-    return RetrievalData(
-        name="sop",
-        description=f"Stanford Online Products: {counts['training images']:,} images of "
-        f"{counts['training classes']:,} classes to train, {counts['test images']:,} of "
-        f"{counts['test classes']:,} others to test",
-        checksum=checksum("sop", images.size, [row.as_posix()[len(str(folder)) :] for row in paths], classes, chosen),
-        train=labelled(images, train, labels[train], Augmentation() if augment else None),
-        test=part,
-        counts=counts,
-        test_exclude=itself,
-    )
+    return labelled_images(
+        "sop", "Stanford Online Products", paths, classes, is_training,
+        size=size, augment=augment, on_error=on_error, progress=progress,
+    )  # fmt: skip
