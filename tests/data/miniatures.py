@@ -74,3 +74,53 @@ def write_msmarco(root):
     )
     (root / "qrels.dev.small.tsv").write_text("6\t0\t29\t1\n5\t0\t11\t1\n5\t0\t12\t1\n")
     return root
+
+
+def write_cvusa(root, train=6, val=4):
+    (root / "splits").mkdir(parents=True)
+    for split, first, last in (("train", 0, train), ("val", train, train + val)):
+        names = [f"{i + 1:07d}" for i in range(first, last)]
+        for i, name in enumerate(names, first):
+            write_image(root / f"bingmap/19/{name}.jpg", 100 + i, (20, 20))
+            write_image(root / f"streetview/panos/{name}.jpg", i, (8, 44))
+        lines = [f"bingmap/19/{n}.jpg,streetview/panos/{n}.jpg,streetview/annotations/{n}.png\n" for n in names]
+        (root / f"splits/{split}-19zl.csv").write_text("".join(lines))
+    return root
+
+
+def write_cvact(root, train=6, val=4, test=5):
+    """As `scipy.io.loadmat` sees the official file: ids as text, splits as structures of indices from 1."""
+    io = pytest.importorskip("scipy.io")
+    ids = [f"pano{i:018d}" for i in range(train + val)]
+    order = np.random.default_rng(0).permutation(train + val) + 1
+    root.mkdir(parents=True, exist_ok=True)
+    sets = {
+        f"{name}Set": {f"{name}Ind": chosen[:, None], "utm": np.zeros((len(chosen), 2))}
+        for name, chosen in (("train", order[:train]), ("val", order[train:]))
+    }
+    io.savemat(root / "ACT_data.mat", {"panoIds": np.array(ids), "utm": np.zeros((len(ids), 2)), **sets})
+    for part, names in (("small", ids), ("test", [f"test{i:018d}" for i in range(test)])):
+        for i, name in enumerate(names):
+            write_image(root / f"ANU_data_{part}/streetview/{name}_grdView.jpg", i, (16, 32))
+            write_image(root / f"ANU_data_{part}/satview_polish/{name}_satView_polish.jpg", 100 + i, (20, 20))
+    return root, order - 1
+
+
+def write_vigor(root, aerial=6, street=8):
+    """Panorama i of a city is in aerial image i // 2 + 1; the next three are its semi-positives."""
+    for c, city in enumerate(("Chicago", "NewYork", "SanFrancisco", "Seattle")):
+        names = [f"satellite_{c}_{i}.png" for i in range(aerial)]
+        for i, name in enumerate(names):
+            write_image(root / city / "satellite" / name, 100 + 10 * c + i, (20, 20))
+        lines = []
+        for i in range(street):
+            write_image(root / city / "panorama" / f"pano{c}_{i},.jpg", 10 * c + i, (10, 20))
+            near = [(i // 2 + 1 + step) % aerial for step in range(4)]
+            lines.append(f"pano{c}_{i},.jpg " + " ".join(f"{names[n]} 12.5 -80.25" for n in near) + "\n")
+        folder = root / "splits" / city
+        folder.mkdir(parents=True)
+        (folder / "satellite_list.txt").write_text("\n".join(names) + "\n")
+        (folder / "pano_label_balanced.txt").write_text("".join(lines))
+        (folder / "same_area_balanced_train.txt").write_text("".join(lines[: street - 2]))
+        (folder / "same_area_balanced_test.txt").write_text("".join(lines[street - 2 :]))
+    return root

@@ -14,12 +14,22 @@ READ = {  # from a folder or file of the user's
     "sop": "Stanford Online Products: photographs, 22,634 classes",
     "inshop": "In-shop Clothes Retrieval: photographs, 7,982 classes, query and gallery",
     "msmarco": "MS MARCO passages: questions and 8.8 million passages",
+    "cvusa": "CVUSA: street panoramas and aerial images, 44,416 pairs",
+    "cvact": "CVACT: the same in Canberra, tested on its validation set",
+    "cvact-test": "CVACT, tested on its test set of 92,802 pairs",
+    "vigor-same": "VIGOR: panoramas off centre, training and test in the same four cities",
+    "vigor-cross": "VIGOR, training in two cities, test in two others",
     "folder": "your images, a folder per class",
     "table": "your images in a CSV or parquet file: path and label, or query and reference",
     "texts": "your pairs of texts in a jsonl, parquet, tsv or csv file",
 }
 DATA_SETS = DRAWN | READ
-MODULES = {"table": "tables"}  # where a reader is not called as its data set
+MODULES = {
+    "cvact-test": "cvact",
+    "vigor-same": "vigor",
+    "vigor-cross": "vigor",
+    "table": "tables",
+}  # where a reader is not called as its data set
 
 
 def load_data(name: str, root: str | Path | None = None, *, progress: bool = False, **options: Any) -> RetrievalData:
