@@ -55,7 +55,8 @@ def main(
             )  # fmt: skip
             rows[case] = json.loads(shown.stdout)
             print(case, rows[case])
-    result = {"settings": {"passages": passages, "bytes": size, "accesses": ACCESSES, "lengths": LENGTHS}, "rows": rows}
+    settings = {"passages": passages, "bytes": size, "accesses": ACCESSES, "lengths": LENGTHS}
+    result = {"settings": {**settings, "load": os.getloadavg()[0]}, "rows": rows}
     print(record.write("msmarco", result))
 
 

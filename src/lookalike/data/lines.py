@@ -24,7 +24,7 @@ logger = logging.getLogger("lookalike")
 FORMAT = 1  # of the cached index
 HEADER = 4  # format, size and time of the file, number of lines; line starts and ids follow
 CHUNK_BYTES = 16 << 20
-RESIDENT_BYTES = 128 << 20  # of the file, after which its pages are given back
+RESIDENT_BYTES = 4 << 20  # of the file, after which its pages are given back; more would take a millisecond at a time
 AROUND_BYTES = 64 << 10  # that the system maps along with what is asked for
 LONGEST_ID = 18  # digits
 
