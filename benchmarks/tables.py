@@ -15,6 +15,7 @@ from lookalike.comparison import HEADINGS, cells, markdown
 ROOT = Path(__file__).parents[1]
 PAGES = (
     "README.md", "docs/kernels.md", "docs/batches.md", "docs/training.md", "docs/analysis.md", "docs/theory.md",
+    "docs/data.md",
 )  # fmt: skip
 
 
@@ -212,6 +213,39 @@ def _origin(result: dict[str, Any]) -> str:
     )
 
 
+def _msmarco() -> str:
+    result = record.read("msmarco")
+    settings = result["settings"]
+    rows = []
+    for case, row in result["rows"].items():
+        clock, processor = (row["access_microseconds"][kind] for kind in ("clock", "processor"))
+        rows.append(
+            [
+                case,
+                f"{row['seconds_load']:.1f} s",
+                f"{row['peak_bytes_loaded'] / 1e6:.0f} MB",
+                f"{row['peak_bytes'] / 1e6:.0f} MB",
+                f"{clock['p50']:.0f} µs",
+                f"{clock['p99']:.0f} µs",
+                f"{clock['p99.9']:.0f} µs",
+                f"{processor['p99.9']:.0f} µs",
+            ]
+        )
+    header = [
+        "", "until it can be used", "peak memory", "after reading all of it", "a passage, median", "99%", "99.9%",
+        "99.9%, processor time",
+    ]  # fmt: skip
+    alone = result["rows"]["index in place"]["peak_bytes_after_import"]
+    note = (
+        f"A synthetic collection of {settings['passages']:,} passages, {settings['bytes'] / 1e9:.1f} GB, questions "
+        f"and judgements in proportion; {settings['accesses']:,} random accesses, pages in the system's cache; memory "
+        f"with Python and torch, which take {alone / 1e6:.0f} MB alone. {result['machine']['cores']} cores, shared "
+        f"with other work (load {settings['load']:.1f}), which the clock counts and the processor time does not. From "
+        "`benchmarks/results/msmarco.json`."
+    )
+    return f"{_markdown(header, rows)}\n\n{note}"
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "quality": _quality,
     "search": _search,
@@ -220,6 +254,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "guard": _guard,
     "batches": _batches,
     "plan": _plan,
+    "msmarco": _msmarco,
     "hardness": partial(_compared, "hardness"),
     "compare_glyphs": partial(_compared, "compare_glyphs"),
     "compare_cjk": partial(_compared, "compare_cjk"),

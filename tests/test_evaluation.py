@@ -85,3 +85,15 @@ def test_queries_without_a_positive_are_left_out():
 def test_mistakes(arguments, sentence):
     with pytest.raises(ValueError, match=sentence):
         evaluate(*arguments)
+
+
+def test_several_queries_may_have_an_answer_in_common():
+    query, reference = torch.eye(3), torch.eye(3)
+    alone = evaluate(query, reference, [1, 1, 2], torch.arange(3))
+    assert alone["recall@1"] == pytest.approx(2 / 3)
+    listed = evaluate(query, reference, [1, 1, 2], torch.arange(3), positives=[[1, 0], [1, -1], [-1, -1]])
+    assert listed["recall@1"] == 1.0
+    with pytest.raises(ValueError, match="positives must be below 3, the number of references, got 3"):
+        evaluate(query, reference, [1, 1, 2], torch.arange(3), positives=[[3], [0], [0]])
+    with pytest.raises(ValueError, match="positives must have one row of ids per query, 3"):
+        evaluate(query, reference, [1, 1, 2], torch.arange(3), positives=[[1]])

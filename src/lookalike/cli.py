@@ -222,6 +222,35 @@ def bench_batches(context: typer.Context) -> None:
     _benchmark({"": "batches"}, "", context.args)
 
 
+data_sets = typer.Typer(help="Data sets to train on.", no_args_is_help=True)
+app.add_typer(data_sets, name="data")
+
+
+@data_sets.command("list")
+def data_list() -> None:
+    """Show what can be trained on."""
+    from lookalike.data import DATA_SETS
+
+    for name, about in DATA_SETS.items():
+        typer.echo(f"{name:<14} {about}")
+
+
+@data_sets.command("check")
+def data_check(
+    name: Annotated[str, typer.Argument(help="A data set, as in `lookalike data list`.")],
+    root: Annotated[Path | None, typer.Argument(help="Its folder or file.", show_default=False)] = None,
+    decode: Annotated[bool, typer.Option("--decode", help="Decode every image, not only look for it.")] = False,
+    sheet: Annotated[
+        Path | None, typer.Option(help="The contact sheet.", show_default="contact-sheet-NAME.png")
+    ] = None,
+) -> None:
+    """Compare a data set with its official counts and show a dozen pairs; fails if something is missing."""
+    from lookalike.commands import run_data_check
+
+    if not run_data_check(name, root, decode, sheet):
+        raise typer.Exit(1)
+
+
 def _benchmark(modules: dict[str, str], device: str, arguments: list[str]) -> None:
     """Run a benchmark of the repository, which an installed wheel does not have."""
     if device not in modules:
@@ -265,6 +294,6 @@ def main() -> None:
     """Run the command line; what the user got wrong is said in one line, without a traceback."""
     try:
         app()
-    except (ValueError, TypeError, FileNotFoundError) as error:
+    except (ValueError, TypeError, FileNotFoundError, ImportError) as error:
         typer.secho(f"lookalike: {error}", fg="red", err=True)
         sys.exit(2)

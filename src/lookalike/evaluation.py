@@ -21,6 +21,7 @@ def evaluate(
     reference_labels: Any,
     *,
     exclude: Any = None,
+    positives: Any = None,
     ks: tuple[int, ...] = (1, 5, 10),
 ) -> dict[str, float]:
     """Search every query among all references by cosine and say how often, and how far up, a positive is found.
@@ -35,6 +36,8 @@ def evaluate(
         reference_labels: Integers `[r]`.
         exclude: Integers `[q, e]`: references that a query does not see, -1 for none; for a set searched in itself,
             `torch.arange(n)[:, None]`.
+        positives: Integers `[q, p]`: further references that are positives of a query, -1 for none, where labels
+            cannot say it because a reference answers several queries.
         ks: For which Recall@k is returned.
 
     Returns:
@@ -49,7 +52,7 @@ def evaluate(
     """
     for k in ks:
         checked_positive("ks", k)
-    ranks = first_positive_ranks(query, reference, query_labels, reference_labels, exclude=exclude)
+    ranks = first_positive_ranks(query, reference, query_labels, reference_labels, exclude=exclude, positives=positives)
     ranks = ranks[ranks != NEVER]
     if len(ranks) == 0:
         raise ValueError("no query has a positive among the references: check that labels name the same classes.")
@@ -68,7 +71,13 @@ def evaluate(
 
 
 def first_positive_ranks(
-    query: Any, reference: Any, query_labels: Any, reference_labels: Any, *, exclude: Any = None
+    query: Any,
+    reference: Any,
+    query_labels: Any,
+    reference_labels: Any,
+    *,
+    exclude: Any = None,
+    positives: Any = None,
 ) -> Tensor:
     """At which place, from 0, the first positive of each query stands; the largest int64 for none: int64 [q], CPU."""
     query, reference = as_tensor(query), as_tensor(reference)
@@ -82,25 +91,43 @@ def first_positive_ranks(
         raise ValueError(
             f"query and reference must have the same dimension, got {query.shape[1]} and {reference.shape[1]}."
         )
-    if exclude is not None and (as_tensor(exclude).ndim != 2 or len(as_tensor(exclude)) != len(query)):
-        raise ValueError(
-            f"exclude must have one row of ids per query, {len(query)}, got {list(as_tensor(exclude).shape)}."
-        )
+    excluded, answers = (
+        _checked_lists(name, lists, len(query), len(reference), query.device)
+        for name, lists in (("exclude", exclude), ("positives", positives))
+    )
     query, reference = (F.normalize(x.float(), dim=1) for x in (query, reference.to(query.device)))
-    excluded = None if exclude is None else as_tensor(exclude).to(query.device)
     rows = max(1, CHUNK_BYTES // (16 * max(1, len(reference))))
     chunks = []
     for first in range(0, len(query), rows):
         part = slice(first, first + rows)
         similarity = query[part] @ reference.T  # [chunk, r]
         positive = query_labels[part, None] == reference_labels
+        if answers is not None:
+            positive[_named(answers[part])] = True
         if excluded is not None:
-            seen, others = excluded[part].ge(0).nonzero(as_tuple=True)
-            ids = excluded[part][seen, others]
-            similarity[seen, ids] = -torch.inf
-            positive[seen, ids] = False
+            unseen = _named(excluded[part])
+            similarity[unseen] = -torch.inf
+            positive[unseen] = False
         chunks.append(_first_ranks(similarity, positive).cpu())
     return torch.cat(chunks) if chunks else torch.empty(0, dtype=torch.int64)
+
+
+def _checked_lists(name: str, lists: Any, queries: int, references: int, device: torch.device) -> Tensor | None:
+    """Integers [queries, any], each a reference or -1."""
+    if lists is None:
+        return None
+    ids: Tensor = as_tensor(lists).to(device)
+    if ids.ndim != 2 or len(ids) != queries:
+        raise ValueError(f"{name} must have one row of ids per query, {queries}, got {list(ids.shape)}.")
+    if ids.numel() and int(ids.max()) >= references:
+        raise ValueError(f"{name} must be below {references}, the number of references, got {int(ids.max())}.")
+    return ids
+
+
+def _named(lists: Tensor) -> tuple[Tensor, Tensor]:
+    """Row and reference of every entry that is not -1."""
+    rows, columns = lists.ge(0).nonzero(as_tuple=True)
+    return rows, lists[rows, columns]
 
 
 def _first_ranks(similarity: Tensor, positive: Tensor) -> Tensor:

@@ -117,7 +117,7 @@ class _Run:
     def __init__(
         self, model: nn.Module, data: RetrievalData, settings: Settings, device: torch.device, *, show_progress: bool
     ) -> None:
-        self.settings, self.device, self.show_progress = settings, device, show_progress
+        self.settings, self.device, self.show_progress, self.data = settings, device, show_progress, data
         self.train_part, self.test_part = data.train.to(device), data.test.to(device)
         self.model, self.criterion = model.to(device), make_loss(settings).to(device)
         self.sampler = make_sampler(data.train, settings)
@@ -229,7 +229,10 @@ class _Run:
         test = self.test_part
         query = self._embed(test.queries, len(test.query_labels))
         reference = self._embed(test.references, len(test.reference_labels))
-        return evaluate(query, reference, test.query_labels, test.reference_labels)
+        return evaluate(
+            query, reference, test.query_labels, test.reference_labels, exclude=self.data.test_exclude,
+            positives=self.data.test_positives,
+        )  # fmt: skip
 
     def result(self) -> dict[str, Any]:
         """What is kept of a finished run."""
@@ -366,7 +369,7 @@ def hardest_similarity(query: Tensor, reference: Tensor) -> Tensor:
 def _moved(x: Any, device: torch.device) -> Any:
     if isinstance(x, dict):
         return {name: value.to(device, non_blocking=True) for name, value in x.items()}
-    return x.to(device, non_blocking=True)
+    return x if isinstance(x, list) else x.to(device, non_blocking=True)  # texts: the model tokenises them
 
 
 def _precision(settings: Settings, device: torch.device) -> torch.dtype:

@@ -1,25 +1,59 @@
 """Data sets to train and to test on."""
 
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 from lookalike.data.retrieval import RetrievalData
 
-DATA_SETS = {
+DRAWN = {
     "glyphs": "scans of characters, labelled: drawn here, no download",
     "glyphs-paired": "the same, one pair of faces per character",
 }
+READ = {  # from a folder or file of the user's
+    "sop": "Stanford Online Products: photographs, 22,634 classes",
+    "inshop": "In-shop Clothes Retrieval: photographs, 7,982 classes, query and gallery",
+    "msmarco": "MS MARCO passages: questions and 8.8 million passages",
+    "cvusa": "CVUSA: street panoramas and aerial images, 44,416 pairs",
+    "cvact": "CVACT: the same in Canberra, tested on its validation set",
+    "cvact-test": "CVACT, tested on its test set of 92,802 pairs",
+    "vigor-same": "VIGOR: panoramas off centre, training and test in the same four cities",
+    "vigor-cross": "VIGOR, training in two cities, test in two others",
+    "folder": "your images, a folder per class",
+    "table": "your images in a CSV or parquet file: path and label, or query and reference",
+    "texts": "your pairs of texts in a jsonl, parquet, tsv or csv file",
+}
+DATA_SETS = DRAWN | READ
+MODULES = {
+    "cvact-test": "cvact",
+    "vigor-same": "vigor",
+    "vigor-cross": "vigor",
+    "table": "tables",
+}  # where a reader is not called as its data set
 
 
-def load_data(name: str, *, progress: bool = False) -> RetrievalData:
+def load_data(name: str, root: str | Path | None = None, *, progress: bool = False, **options: Any) -> RetrievalData:
     """A data set by its name, or a file of glyphs by its path.
+
+    Args:
+        name: One of `DATA_SETS`, or FILE.npz.
+        root: The folder or file of a data set that is read and not drawn.
+        progress: Show bars on a terminal.
+        options: What the reader of the data set takes, such as the size of images.
 
     Raises:
         ValueError: There is no such data set.
+        FileNotFoundError: The folder is incomplete; says which file is expected where.
     """
-    from lookalike.data.scans import POOR, glyph_scans  # noqa: PLC0415 - the names above are needed without it
+    if name in DRAWN or name.endswith(".npz"):
+        from lookalike.data.scans import POOR, glyph_scans  # noqa: PLC0415 - the names above are needed without it
 
-    if name in DATA_SETS:
-        return glyph_scans(paired=name.endswith("-paired"), progress=progress)
-    if name.endswith(".npz"):
-        return glyph_scans(Path(name), degradation=POOR, progress=progress)
+        if name in DRAWN:
+            return glyph_scans(paired=name.endswith("-paired"), progress=progress, **options)
+        return glyph_scans(Path(name), degradation=POOR, progress=progress, **options)
+    if name in READ:
+        module = import_module(f"lookalike.data.{MODULES.get(name, name)}")
+        reader = getattr(module, name.replace("-", "_"))
+        data: RetrievalData = reader(root, progress=progress, **options)
+        return data
     raise ValueError(f"there is no data set {name!r}; there are {', '.join(DATA_SETS)}, and files of glyphs, FILE.npz.")

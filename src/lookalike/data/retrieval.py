@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
@@ -68,3 +68,10 @@ class RetrievalData:
     checksum: str  # of the data: runs can only be compared where it agrees
     train: TrainingPart
     test: TestPart
+    counts: dict[str, int] = field(default_factory=dict)  # under the names of the official ones
+    train_exclude: tuple[Tensor, Tensor] | None = None
+    """Samples or pairs that are no negatives of each, beyond its label: offsets [n + 1] and ids, as CSR."""
+    test_exclude: Tensor | None = None
+    """int64 [q, e]: references that a query of the test does not see, -1 for none."""
+    test_positives: Tensor | None = None
+    """int64 [q, p]: references that answer a query of the test, beyond those of its label, -1 for none."""

@@ -1,0 +1,174 @@
+"""Images from files: opened with Pillow, as RGB, in one size, several at a time."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from PIL import Image, ImageOps
+from torch import Tensor
+
+from lookalike.checks import checked_positive
+from lookalike.data.folders import checksum
+from lookalike.files import cache_folder, write_text
+from lookalike.progress import progress_bar
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+logger = logging.getLogger("lookalike")
+
+KEPT_BYTES = 2 << 30  # small sets are decoded once and stay in memory
+THREADS = min(16, os.cpu_count() or 1)
+ON_ERROR = ("stop", "skip")
+
+Array = np.ndarray[Any, Any]
+Size = int | tuple[int, int]
+
+
+class ImageFiles:
+    """The images of a list of files, by their position in it.
+
+    Args:
+        paths: Where they are.
+        size: Height and width they are brought to, or one number for both.
+        crop: Share of the height that is kept, around the middle, before that.
+        kept_bytes: Decoded images stay in memory where all of them take no more than this.
+    """
+
+    def __init__(self, paths: Sequence[Path], size: Size, *, crop: float = 1.0, kept_bytes: int = KEPT_BYTES) -> None:
+        self.paths, self.crop = list(paths), crop
+        self.size = checked_size(size)
+        if not 0 < crop <= 1:
+            raise ValueError(f"crop is the share of the height that is kept, above 0 and at most 1, got {crop}.")
+        self._keeps = len(self.paths) * 3 * self.size[0] * self.size[1] <= kept_bytes
+        self._kept: Tensor | None = None
+        self._decoded = np.zeros(len(self.paths), bool)
+
+    def __len__(self) -> int:
+        """Number of images."""
+        return len(self.paths)
+
+    def read(self, ids: Array) -> Tensor:
+        """uint8 [n, 3, height, width].
+
+        Raises:
+            ValueError: An image is missing or cannot be decoded; names its path.
+        """
+        if not self._keeps:
+            return self._read(ids)
+        if self._kept is None:
+            self._kept = torch.empty((len(self), 3, *self.size), dtype=torch.uint8)
+        absent = np.unique(ids[~self._decoded[ids]])
+        if len(absent):
+            self._kept[torch.from_numpy(absent)] = self._read(absent)
+            self._decoded[absent] = True
+        return self._kept[torch.from_numpy(ids)]
+
+    def _read(self, ids: Array) -> Tensor:
+        images = torch.empty((len(ids), 3, *self.size), dtype=torch.uint8)
+        with ThreadPoolExecutor(THREADS, "lookalike-images") as pool:
+            decode = partial(read_image, size=self.size, crop=self.crop)
+            for i, image in enumerate(pool.map(decode, [self.paths[i] for i in ids.tolist()])):
+                images[i] = torch.from_numpy(image)
+        return images
+
+
+def read_image(path: Path, size: tuple[int, int], crop: float = 1.0) -> Array:
+    """One image, uint8 [3, height, width].
+
+    Raises:
+        ValueError: It is missing or cannot be decoded; names its path.
+    """
+    try:
+        with Image.open(path) as image:
+            return to_array(image, size, crop)
+    except FileNotFoundError:
+        raise ValueError(f"{path}: there is no such image.") from None
+    except (OSError, ValueError, SyntaxError, EOFError, Image.DecompressionBombError) as error:
+        raise ValueError(
+            f"{path} cannot be read as an image: {error}; on_error='skip' leaves such images out."
+        ) from None
+
+
+def to_array(image: Any, size: tuple[int, int], crop: float = 1.0) -> Array:
+    """A Pillow image as uint8 [3, height, width], turned as its EXIF data say."""
+    upright = ImageOps.exif_transpose(image).convert("RGB")
+    margin = upright.height * (1 - crop) / 2
+    box = (0, margin, upright.width, upright.height - margin)
+    resized = upright.resize(size[::-1], Image.Resampling.BILINEAR, box)
+    return np.ascontiguousarray(np.asarray(resized).transpose(2, 0, 1))
+
+
+def checked_size(size: Size) -> tuple[int, int]:
+    """Height and width."""
+    height, width = (size, size) if isinstance(size, int) else size
+    return checked_positive("height", height), checked_positive("width", width)
+
+
+def check_on_error(on_error: str) -> None:
+    """Either "stop" or "skip"."""
+    if on_error not in ON_ERROR:
+        raise ValueError(f"on_error must be 'stop' or 'skip', got {on_error!r}.")
+
+
+def unreadable(paths: Sequence[Path], *, progress: bool = False) -> set[Path]:
+    """Which of these images are missing or cannot be decoded.
+
+    All of them are decoded, once: the answer is kept in the cache folder, and later only those that failed are tried
+    again.
+    """
+    names = sorted({str(path) for path in paths})
+    cached = cache_folder() / f"unreadable-{checksum(names)}.json"
+    suspects = names
+    if cached.exists():
+        try:
+            suspects = json.loads(cached.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            logger.warning("%s is damaged; all images are tried again.", cached)
+    bad = []
+    with (
+        ThreadPoolExecutor(THREADS, "lookalike-images") as pool,
+        progress_bar("decoding every image (once)", len(suspects), shown=progress) as bar,
+    ):
+        for name, works in zip(suspects, pool.map(_decodes, suspects), strict=True):
+            if not works:
+                bad.append(name)
+            bar.advance(1)
+    try:
+        cached.parent.mkdir(parents=True, exist_ok=True)
+        write_text(cached, json.dumps(bad))
+    except OSError as error:
+        logger.warning("which images are unreadable could not be kept: %s", error)
+    return {Path(name) for name in bad}
+
+
+def usable(paths: Sequence[Sequence[Path]], on_error: str, *, progress: bool = False) -> Array:
+    """Which rows of images to use, bool [n]: all, or, to "skip", those of which every image can be decoded."""
+    check_on_error(on_error)
+    chosen = np.ones(len(paths), bool)
+    if on_error == "stop":
+        return chosen
+    bad = unreadable([path for row in paths for path in row], progress=progress)
+    for i, row in enumerate(paths):
+        chosen[i] = not any(path in bad for path in row)
+    for path in sorted(bad):
+        logger.warning("%s cannot be read as an image and is left out.", path)
+    return chosen
+
+
+def _decodes(name: str) -> bool:
+    try:
+        with Image.open(name) as image:
+            image.draft("RGB", (64, 64))  # JPEG: all of the file is read, little of it computed
+            image.load()
+    except (OSError, ValueError, SyntaxError, EOFError, Image.DecompressionBombError):
+        return False
+    return True

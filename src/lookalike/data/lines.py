@@ -1,0 +1,196 @@
+"""Texts by number from a file of `id<TAB>text` lines that is larger than memory.
+
+Where each line begins is found once and kept in the user's cache folder; afterwards both that index and the file are
+mapped into memory, and only what is asked for is read.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import mmap
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from lookalike.files import cache_folder, replacing
+from lookalike.progress import progress_bar
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+logger = logging.getLogger("lookalike")
+
+FORMAT = 1  # of the cached index
+HEADER = 4  # format, size and time of the file, number of lines; line starts and ids follow
+CHUNK_BYTES = 16 << 20
+RESIDENT_BYTES = 4 << 20  # of the file, after which its pages are given back; more would take a millisecond at a time
+AROUND_BYTES = 64 << 10  # that the system maps along with what is asked for
+LONGEST_ID = 18  # digits
+
+Array = np.ndarray[Any, Any]
+
+
+class Lines:
+    """The texts of a file, by the position of their line; `Items`.
+
+    Args:
+        path: A file of `id<TAB>text` lines, ids being whole numbers, in any order.
+        progress: Show a bar while the index is built.
+
+    Raises:
+        ValueError: A line is something else; says which.
+
+    Example:
+        >>> import os, tempfile
+        >>> from pathlib import Path
+        >>> os.environ["LOOKALIKE_CACHE"] = folder = tempfile.mkdtemp()
+        >>> path = Path(folder, "collection.tsv")
+        >>> _ = path.write_text("7\\tseven\\n3\\tthree\\n")
+        >>> lines = Lines(path)
+        >>> lines.read(lines.positions([3]))
+        ['three']
+        >>> del os.environ["LOOKALIKE_CACHE"]
+    """
+
+    def __init__(self, path: Path, *, progress: bool = False) -> None:
+        self.path = path
+        index = _cached(path)
+        if index is None:
+            index = _kept(path, _built(path, progress=progress))
+        self._num_lines = int(index[3])
+        self._starts = index[HEADER : HEADER + self._num_lines + 1]
+        ids = index[HEADER + self._num_lines + 1 :]
+        self.ids: Array | None = ids if len(ids) else None  # None: 0, 1, 2, ...
+        self._order: Array | None = None  # of the ids, sorted
+        self._resident = 0
+        with path.open("rb") as file:
+            self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+
+    def __len__(self) -> int:
+        """Number of lines."""
+        return self._num_lines
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Another process opens the file itself."""
+        return Lines, (self.path,)
+
+    def read(self, positions: Array) -> list[str]:
+        """The texts of these lines, without their ids."""
+        texts, before = [], -1
+        first, last = self._starts[positions].tolist(), self._starts[np.asarray(positions) + 1].tolist()
+        for start, end in zip(first, last, strict=True):
+            texts.append(self._map[start:end].rstrip(b"\r\n").partition(b"\t")[2].decode("utf-8", errors="replace"))
+            self._resident += end - start if start == before else AROUND_BYTES
+            before = end
+        if self._resident > RESIDENT_BYTES and hasattr(self._map, "madvise"):
+            self._map.madvise(mmap.MADV_DONTNEED)  # the system may keep them; they no longer count as ours
+            self._resident = 0
+        return texts
+
+    def positions(self, ids: Any) -> Array:
+        """The lines that have these ids, int64.
+
+        Raises:
+            ValueError: An id is in no line.
+        """
+        wanted = np.asarray(ids, np.int64)
+        if self.ids is None:
+            found, known = wanted, (wanted >= 0) & (wanted < len(self))
+        else:
+            if self._order is None:
+                self._order = np.argsort(self.ids, kind="stable")
+            places = np.searchsorted(self.ids, wanted, sorter=self._order).clip(max=len(self) - 1)
+            found = self._order[places]
+            known = self.ids[found] == wanted
+        if not known.all():
+            raise ValueError(f"{self.path} has no line with the id {wanted[~known][0]}, which another file names.")
+        return found
+
+
+def _cached(path: Path) -> Array | None:
+    """The index of this very file, if there is one."""
+    place = _place(path)
+    if not place.exists():
+        return None
+    try:
+        index: Array = np.load(place, mmap_mode="r")
+    except (OSError, ValueError, EOFError) as error:
+        logger.warning("the index of %s is damaged and is built again: %s", path, error)
+        return None
+    known = index.ndim == 1 and len(index) > HEADER and index[:3].tolist() == _identity(path)
+    return index if known and len(index) in (HEADER + index[3] + 1, HEADER + 2 * index[3] + 1) else None
+
+
+def _place(path: Path) -> Path:
+    return cache_folder() / f"lines-{hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:16]}.npy"
+
+
+def _identity(path: Path) -> list[int]:
+    about = path.stat()
+    return [FORMAT, about.st_size, about.st_mtime_ns]
+
+
+def _kept(path: Path, index: Array) -> Array:
+    """The index, mapped from the cache folder where it can be written."""
+    place = _place(path)
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(place) as temporary, temporary.open("wb") as file:
+            np.save(file, index)
+        mapped: Array = np.load(place, mmap_mode="r")
+    except OSError as error:
+        logger.warning("the index of %s could not be kept and will be built again next time: %s", path, error)
+        return index
+    return mapped
+
+
+def _built(path: Path, *, progress: bool) -> Array:
+    """The index of a file: int64 [4 + lines + 1], with as many ids after it unless they are 0, 1, 2, ..."""
+    identity = _identity(path)
+    starts: list[Array] = []
+    ids: list[Array] = []
+    position = num_lines = 0
+    in_order = True
+    with (
+        path.open("rb") as file,
+        progress_bar(f"indexing {path.name} (once)", max(1, identity[1]), shown=progress) as bar,
+    ):
+        rest = b""
+        while chunk := file.read(CHUNK_BYTES):
+            bar.advance(len(chunk))
+            whole, newline, rest = (rest + chunk).rpartition(b"\n")
+            if newline:
+                _append(path, whole + newline, position, num_lines, starts, ids)
+                position, num_lines = position + len(whole) + 1, num_lines + len(starts[-1])
+                in_order = in_order and ids[-1][0] == num_lines - len(ids[-1]) and bool((np.diff(ids[-1]) == 1).all())
+        if rest:
+            _append(path, rest + b"\n", position, num_lines, starts, ids)
+            num_lines += 1
+            in_order = in_order and ids[-1][0] == num_lines - 1
+    if not starts:
+        raise ValueError(f"{path} is empty.")
+    header = np.array([*identity, num_lines], np.int64)
+    return np.concatenate([header, *starts, np.array([identity[1]]), *([] if in_order else ids)])
+
+
+def _append(path: Path, data: bytes, position: int, num_lines: int, starts: list[Array], ids: list[Array]) -> None:
+    """Where the lines of whole lines begin, and their ids."""
+    text = np.frombuffer(data, np.uint8)
+    ends = np.flatnonzero(text == ord("\n"))
+    first = np.concatenate([[0], ends[:-1] + 1])
+    numbers, place = np.zeros(len(first), np.int64), first.copy()
+    for _ in range(LONGEST_ID):
+        digits = text[place].astype(np.int64) - ord("0")
+        going = (digits >= 0) & (digits <= 9)
+        if not going.any():
+            break
+        numbers = np.where(going, numbers * 10 + digits, numbers)
+        place += going  # lines that have ended their number stay where they are: the next character is no digit
+    wrong = (text[place] != ord("\t")) | (place == first)
+    if wrong.any():
+        line = int(np.flatnonzero(wrong)[0])
+        shown = data[first[line] : ends[line]][:60].decode("utf-8", errors="replace")
+        raise ValueError(f"{path}, line {num_lines + line + 1}: expected a number, a tab and a text, got {shown!r}.")
+    starts.append(first + position)
+    ids.append(numbers)
