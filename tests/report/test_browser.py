@@ -7,6 +7,7 @@ import pytest
 from lookalike.report import make_report
 from tests.report.browser import Browser, find_chromium
 from tests.report.conftest import add_overlap
+from tests.report.test_speed import write_benchmark
 
 pytestmark = pytest.mark.skipif(find_chromium() is None, reason="needs Chromium: apt-get install chromium")
 
@@ -34,7 +35,8 @@ def page(made, tmp_path_factory):
     folder = tmp_path_factory.mktemp("page")
     run = shutil.copytree(made / "half", folder / "half")
     add_overlap(run / "metrics.jsonl")
-    make_report([made / "compare", run, made / "analysis.json"], folder / "report.html")
+    sources = [made / "compare", run, made / "analysis.json", write_benchmark(folder)]
+    make_report(sources, folder / "report.html")
     return (folder / "report.html").as_uri()
 
 
@@ -52,7 +54,7 @@ def test_everything_is_visible_and_nothing_complains(browser, page, width, dark)
     assert [url for url in browser.requests if not url.startswith("data:")] == [page]  # needs no network
     assert browser.evaluate("document.documentElement.scrollWidth") <= width
     pictures = browser.evaluate(SIZES.replace("SELECTOR", "figure svg"))
-    assert len(pictures) == 16
+    assert len(pictures) == 17
     for shown_width, shown_height, left, right, outside in pictures:
         assert shown_width > 250
         assert shown_height > 60

@@ -10,8 +10,9 @@ from html.parser import HTMLParser
 import pytest
 
 from lookalike.report import make_report
+from tests.report.test_speed import write_benchmark
 
-SECTIONS = ["comparison", "comparison-1", "curves", "tracked", "hardness", "analysis", "gallery", "runs"]
+SECTIONS = ["comparison", "comparison-1", "curves", "tracked", "hardness", "analysis", "speed", "gallery", "runs"]
 
 
 class Parsed(HTMLParser):
@@ -59,7 +60,9 @@ def figures(html):
 
 
 def test_the_page_has_everything_and_needs_nothing(study, tmp_path):
-    content, html, parsed = report(study / "compare", study / "half", study / "analysis.json", out=tmp_path / "r.html")
+    content, html, parsed = report(
+        study / "compare", study / "half", study / "analysis.json", write_benchmark(tmp_path), out=tmp_path / "r.html"
+    )  # fmt: skip
     assert parsed.ids == SECTIONS
     assert content.notices == []
     assert content.missing == []
@@ -71,7 +74,7 @@ def test_the_page_has_everything_and_needs_nothing(study, tmp_path):
         "Hardest negative in the batch by epoch", "Time spent mining by epoch", "Bits in use by epoch",
         "Overlap by epoch, lsh:64, hardness 0.5", "Positional distance by epoch, lsh:64, hardness 0.5",
         "Recall@1 by hardness", "Overlap by bits", "Positional distance by bits", "Similarity of what is retrieved",
-        "Bound usage by bits", "Overlap against speed", "Overlap against compression",
+        "Bound usage by bits", "Overlap against speed", "Overlap against compression", "Search time by size",
     ]  # fmt: skip
 
 
@@ -98,7 +101,7 @@ def test_what_is_missing_is_named_with_its_command(made, tmp_path):
     content, _, parsed = report(made / "half", out=tmp_path / "r.html", gallery=False)
     assert parsed.ids == ["comparison", "curves", "runs", "missing"]
     commands = [command for _, command in content.missing]
-    assert [command.split()[1] for command in commands] == ["compare", "train", "train", "analyze", "report"]
+    assert [command.split()[1] for command in commands] == ["compare", "train", "train", "analyze", "bench", "report"]
     assert all(command in parsed.text for command in commands)
     content, _, parsed = report(made / "analysis.json", out=tmp_path / "r.html")
     assert parsed.ids == ["analysis", "gallery", "missing"]

@@ -124,7 +124,8 @@ def by_epoch(
 def bits_by_epoch(groups: Sequence[Group]) -> Figure | None:
     """Where the number of bits changed during training."""
     series = [(g.label, g.style, over_seeds(g, itemgetter("bits"))) for g in groups]
-    if not any(len({v for part in s.values() for v in part}) > 1 for _, _, s in series):
+    series = [each for each in series if len({value for values in each[2].values() for value in values}) > 1]
+    if not series:
         return None
     whole = "{:.0f}".format
     return by_epoch(series, "Bits in use by epoch", "Chosen during training from a sample of embeddings.", whole, whole)

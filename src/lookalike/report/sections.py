@@ -8,6 +8,7 @@ from lookalike.report import analysis, figures, outcomes
 from lookalike.report.groups import Group, grouped, strategy_of
 from lookalike.report.markup import Markup, join, table, tag
 from lookalike.report.showcase import showcase
+from lookalike.report.speed import speed_by_size
 from lookalike.report.standings import Standings, check, of_comparison, of_runs
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ class Content:
         self.title = "Analysis"
         made = [
             *self._tables(), self._curves(), self._tracked(), self._hardness(), *self._analyses(),
-            self._gallery(gallery), self._runs(),
+            self._speed(), self._gallery(gallery), self._runs(),
         ]  # fmt: skip
         self.sections = [section for section in made if section is not None]
 
@@ -131,6 +132,17 @@ class Content:
             listed = ", ".join(name for name, _ in analysis.FIGURES if name in absent)
             self.missing.append((f"What bits keep of exact search: {listed}", "lookalike analyze RUN"))
         return sections
+
+    def _speed(self) -> Section | None:
+        drawn = [self._attempt(f"The speed of {path}", speed_by_size, each) for path, each in self.sources.benchmarks]
+        drawn = [figure for figure in drawn if figure is not None]
+        if not drawn:
+            command = (
+                "lookalike bench search --device cuda, then lookalike report RUN benchmarks/results/search_gpu.json"
+            )
+            self.missing.append(("Search time against size", command))
+            return None
+        return Section("speed", "How fast the search is", grid(drawn))
 
     def _gallery(self, found: Gallery | str | None) -> Section | None:
         if found is None:

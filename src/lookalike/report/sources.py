@@ -37,6 +37,7 @@ class Sources:
     runs: list[Run] = field(default_factory=list)
     comparisons: list[tuple[Path, dict[str, Any]]] = field(default_factory=list)
     analyses: list[tuple[Path, dict[str, Any]]] = field(default_factory=list)
+    benchmarks: list[tuple[Path, dict[str, Any]]] = field(default_factory=list)  # of the search
     notices: list[str] = field(default_factory=list)  # what could not be read, in sentences
 
     def add(self, path: Path) -> bool:
@@ -98,6 +99,9 @@ class Sources:
         content = self._read(path, "the analysis is left out")
         if content is None:
             return True
+        if isinstance(content.get("search"), list):
+            self.benchmarks.append((path, content))
+            return True
         if "rows" not in content and "histogram" not in content:
             if not named:
                 self.notices.append(f"{path} has neither rows nor a histogram: the analysis is left out.")
@@ -147,6 +151,6 @@ def read_sources(paths: Iterable[Path]) -> Sources:
             raise FileNotFoundError(f"there is no {path}; a report needs folders with {EXPECTED}.")
         if not sources.add(path):
             raise ValueError(f"{path} is not a run: it has no {EXPECTED}.")
-    if not (sources.runs or sources.comparisons or sources.analyses):
+    if not (sources.runs or sources.comparisons or sources.analyses or sources.benchmarks):
         raise ValueError(" ".join(sources.notices) or "a report needs at least one run.")
     return sources
