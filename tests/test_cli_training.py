@@ -46,6 +46,20 @@ def test_train_prints_a_line_per_epoch_and_a_table(glyph_file, tmp_path):
     )
 
 
+def test_a_baseline_of_other_settings_is_refused_before_anything_is_trained(glyph_file, tmp_path):
+    arguments = ("train", glyph_file, *QUICK[2:], "--baseline", "random", "--seed", "3", "--out", tmp_path / "mine")
+    assert run(*arguments, "--epochs", "1")[0] == 0
+    (tmp_path / "mine" / "config.json").unlink()
+    (tmp_path / "mine" / "result.json").unlink()
+    code, out, err = run(*arguments, "--epochs", "2")
+    assert code == 2
+    assert "own-random-seed3 holds a run of another configuration: epochs was 1, now 2." in err
+    assert "epoch " not in out
+    assert run(*arguments, "--epochs", "2", "--force")[0] == 0
+    metrics = tmp_path / "own-random-seed3" / "metrics.jsonl"
+    assert len(metrics.read_text().splitlines()) == 2  # forced, the baseline was trained anew as well
+
+
 def test_train_chooses_its_bits(glyph_file, tmp_path):
     code, out, err = run("train", glyph_file, *QUICK, "--bits", "auto", "--target-overlap", "0.3", cwd=tmp_path)
     assert (code, err) == (0, "")
@@ -118,6 +132,7 @@ def test_summary_counts_standard_errors():
     [
         (("train", "--sampler", "hard"), "there is no sampler 'hard'; there are random, batchhard, full"),
         (("train", "nothing"), "there is no data set 'nothing'; there are glyphs, glyphs-paired"),
+        (("train", "sop"), "a network for glyphs, which cannot read sop; train it from Python"),
         (("train", "absent.npz"), "absent.npz: there is no such file of glyphs."),
         (("train", "--resume"), "--resume needs --out"),
         (("train", "--bits", "12"), "bits must be a multiple of 8, got 12"),

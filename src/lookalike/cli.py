@@ -213,13 +213,21 @@ def bench_search(
     device: Annotated[str, typer.Option(help="cpu: against FAISS; cuda: against exact.")] = "cpu",
 ) -> None:
     """Hamming search against its peers; further options as in `python -m benchmarks.search` or `search_gpu`."""
-    _benchmark({"cpu": "search", "cuda": "search_gpu"}, device, context.args)
+    modules = {"cpu": "search", "cuda": "search_gpu"}
+    if device not in modules:
+        raise ValueError(f"--device must be one of {', '.join(modules)}, got {device!r}.")
+    if device == "cuda":
+        import torch
+
+        if not torch.cuda.is_available():
+            raise ValueError("--device cuda needs an NVIDIA GPU that torch can use, and there is none here.")
+    _benchmark(modules[device], context.args)
 
 
 @bench.command("batches", context_settings=PASSED_ON)
 def bench_batches(context: typer.Context) -> None:
     """Composition of batches against the published shuffle."""
-    _benchmark({"": "batches"}, "", context.args)
+    _benchmark("batches", context.args)
 
 
 data_sets = typer.Typer(help="Data sets to train on.", no_args_is_help=True)
@@ -251,10 +259,8 @@ def data_check(
         raise typer.Exit(1)
 
 
-def _benchmark(modules: dict[str, str], device: str, arguments: list[str]) -> None:
+def _benchmark(name: str, arguments: list[str]) -> None:
     """Run a benchmark of the repository, which an installed wheel does not have."""
-    if device not in modules:
-        raise ValueError(f"--device must be one of {', '.join(modules)}, got {device!r}.")
     import importlib
 
     import lookalike
@@ -265,13 +271,8 @@ def _benchmark(modules: dict[str, str], device: str, arguments: list[str]) -> No
             "benchmarks are not part of the package: run them from a clone, installed with pip install -e ."
         )
     sys.path.insert(0, str(repository))
-    if device == "cuda":
-        import torch
-
-        if not torch.cuda.is_available():
-            raise ValueError("--device cuda needs an NVIDIA GPU that torch can use, and there is none here.")
     command = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-    command.command()(importlib.import_module(f"benchmarks.{modules[device]}").main)
+    command.command()(importlib.import_module(f"benchmarks.{name}").main)
     command(arguments, standalone_mode=False)
 
 

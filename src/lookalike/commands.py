@@ -51,12 +51,15 @@ def run_training(
         compile_kernels(settings.bits if isinstance(settings.bits, int) else MAX_BITS)
     rows: dict[str, list[dict[str, Any]]] = {}
     runs = [settings] if baseline in (None, "none") else [settings, replace(settings, **parse_strategy(baseline))]
-    for number, each in enumerate(runs):
-        folder = out if out is not None and number == 0 else _default_folder(name, each, out)
+    folders = [out or _default_folder(name, settings, None), *(_default_folder(name, each, out) for each in runs[1:])]
+    reused = [resume, *[not force] * (len(runs) - 1)]  # a baseline that is there already is not trained again
+    for each, folder, goes_on in zip(runs, folders, reused, strict=True):
+        RunFolder(folder).check(asdict(each), resume=goes_on, force=force)  # before hours are spent on the first
+    for each, folder, goes_on in zip(runs, folders, reused, strict=True):
         console.print(f"\n{each.strategy} -> {folder}", highlight=False)
         try:
             result = train_by_name(
-                loaded, each, folder, model=network, resume=resume or number > 0, force=force, device=device,
+                loaded, each, folder, model=network, resume=goes_on, force=force, device=device,
                 report=partial(_print_epoch, console, each),
             )  # fmt: skip
         except Interrupted as interrupted:

@@ -2,15 +2,25 @@
 
 from typing import Any
 
+from lookalike.data import DATA_SETS
 from lookalike.settings import Settings
 
 GLYPH_NETWORK = {"width": 24, "dim": 256}
 
 
 def recipe(data: str) -> tuple[Settings, dict[str, Any]]:
-    """The settings and the network's options for a data set by its name."""
+    """The settings and the network's options for a data set by its name.
+
+    Raises:
+        ValueError: The built-in network cannot read that data set.
+    """
     if data.startswith("glyphs"):
         return glyphs()
+    if data in DATA_SETS:
+        raise ValueError(
+            f"the command line trains a network for glyphs, which cannot read {data}; train it from Python: "
+            f"lookalike.training.train(model, load_data({data!r}, ROOT), Settings(...), OUT)."
+        )
     return glyph_file()
 
 

@@ -31,23 +31,29 @@ class RunFolder:
         if force and not resume:
             for name in FILES:
                 (self.path / name).unlink(missing_ok=True)
-        if self.config.exists():
-            self._check_same(config, resume=resume)
-        elif self.path.exists() and not self.path.is_dir():
-            raise ValueError(f"{self.path} is a file; a run needs a folder.")
+        self.check(config, resume=resume, force=force)
         self.path.mkdir(parents=True, exist_ok=True)
         write_text(self.config, json.dumps(config, indent=2) + "\n")
         return resume and self.checkpoint.exists()
 
-    def _check_same(self, config: dict[str, Any], *, resume: bool) -> None:
+    def check(self, config: dict[str, Any], *, resume: bool, force: bool) -> None:
+        """Whether a run of this configuration, or of this part of it, may begin or go on here.
+
+        Raises:
+            ValueError: It may not.
+        """
+        if self.path.exists() and not self.path.is_dir():
+            raise ValueError(f"{self.path} is a file; a run needs a folder.")
+        if not self.config.exists() or (force and not resume):
+            return
         if not resume:
             state = "a finished run" if self.result.exists() else "an unfinished run (--resume goes on with it)"
             raise ValueError(f"{self.path} holds {state}; --force overwrites it, --out chooses another folder.")
         before = self.read_config()
         differing = [
-            f"{name} was {before.get(name)!r}, now {config.get(name)!r}"
-            for name in sorted(before.keys() | config.keys())
-            if before.get(name) != config.get(name)
+            f"{name} was {before.get(name)!r}, now {value!r}"
+            for name, value in sorted(config.items())
+            if before.get(name) != value
         ]
         if differing:
             raise ValueError(

@@ -62,7 +62,7 @@ def test_false_negatives_do_not_meet_under_guard(paired):
                 classes = truth[ids if paired else ids[::2]]
                 met += epoch * (len(classes) - len(classes.unique()))
             assert sorted(set(seen)) == list(range(len(x)))
-            assert len(sampler) == 6 if paired else 12
+            assert len(sampler) == (6 if paired else 12)
         return met
 
     assert meetings(None) > 10

@@ -81,7 +81,7 @@ def table(
 def opened_file(name: str, root: str | Path | None) -> Path:
     """A file of a kind that `read_table` reads."""
     if root is None:
-        raise ValueError(f"{name} needs a file: say which with root (--root on the command line).")
+        raise ValueError(f"{name} needs a file: say which with root (ROOT on the command line).")
     path = Path(root).expanduser()
     if not path.is_file():
         raise FileNotFoundError(f"{path}: there is no such file.")
