@@ -14,14 +14,15 @@ import numpy as np
 import torch
 import typer
 from safetensors.torch import load_file
-from torch import Tensor
+from torch import Tensor, nn
 
 from benchmarks import record
 from lookalike.comparison import summary, train_by_name
+from lookalike.data import DataSource
 from lookalike.data.glyphs import load_glyphs
 from lookalike.data.retrieval import RetrievalData
 from lookalike.data.scans import Scans, class_of, glyph_scans, is_training_class
-from lookalike.encoders import ConvNet
+from lookalike.encoders import make_encoder
 from lookalike.hashing import SignHasher
 from lookalike.recipes import recipe
 from lookalike.samplers.guard import merged_labels, positive_distances, suspected
@@ -40,18 +41,18 @@ def main(
     out: Annotated[Path, typer.Option(help="Folder of the runs.")] = Path("runs/guard"),
 ) -> None:
     """Train, measure, print and write benchmarks/results/guard.json."""
-    settings, model = recipe("glyphs")
-    settings = replace(settings, epochs=epochs or settings.epochs)
-    model = {**model, "width": width or model["width"]}
+    usual = recipe("glyphs")
+    settings = replace(usual.settings, epochs=epochs or usual.settings.epochs)
+    model = {**usual.model, "width": width or usual.model["width"]}
     result: dict[str, Any] = {"description": glyph_scans(merge_identical=False).description, "seeds": seeds}
     result |= {"settings": {"epochs": settings.epochs, "batch_size": settings.batch_size, "k": K, **model}}
     trained: dict[str, list[dict[str, Any]]] = {}
     contenders = {f"apart, guard {guard}": (False, guard) for guard in TRAINED} | {"merged (the truth)": (True, None)}
     for seed in range(seeds):
         for name, (merged, guard) in contenders.items():
-            data = glyph_scans(merge_identical=merged)
+            source = DataSource("glyphs", options={"merge_identical": merged})
             folder = out / f"{name.split(' (')[0].replace(', ', '-').replace(' ', '')}-seed{seed}"
-            run = train_by_name(data, replace(settings, guard=guard, seed=seed), folder, model=model, resume=True)
+            run = train_by_name(source, replace(settings, guard=guard, seed=seed), folder, model=model, resume=True)
             trained.setdefault(name, []).append(run)
             print(name, seed, run["metrics"]["recall@1"], flush=True)
         result["trained"] = summary(trained)
@@ -60,9 +61,9 @@ def main(
     print(record.write("guard", result))
 
 
-def trade_off(folder: Path, data: RetrievalData, model: dict[str, int]) -> list[dict[str, Any]]:
+def trade_off(folder: Path, data: RetrievalData, model: dict[str, Any]) -> list[dict[str, Any]]:
     """Per length and guard: the share of false negatives kept apart, and of true hard negatives lost with them."""
-    network = ConvNet(**model)
+    network = make_encoder(**model)
     network.load_state_dict(load_file(folder / "model.safetensors"))
     part = data.train
     assert isinstance(part, Scans)
@@ -98,7 +99,7 @@ def trade_off(folder: Path, data: RetrievalData, model: dict[str, int]) -> list[
 
 
 @torch.no_grad()
-def _embedded(network: ConvNet, part: Scans) -> Tensor:
+def _embedded(network: nn.Module, part: Scans) -> Tensor:
     """As in an epoch of training: half of the samples as scans, half clean."""
     parts = []
     for ids in torch.split(torch.arange(len(part)), 1024):

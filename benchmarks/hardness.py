@@ -13,6 +13,7 @@ import typer
 
 from benchmarks import record
 from lookalike.comparison import compare, markdown
+from lookalike.data import DataSource
 from lookalike.recipes import recipe
 
 CONTENDERS: dict[str, dict[str, Any]] = {
@@ -32,10 +33,10 @@ def main(
     out: Annotated[Path, typer.Option(help="Folder of the runs.")] = Path("runs/hardness"),
 ) -> None:
     """Train, print the table and write the result."""
-    settings, model = recipe(data)
-    settings = replace(settings, epochs=epochs or settings.epochs)
+    usual = recipe(data)
+    settings = replace(usual.settings, epochs=epochs or usual.settings.epochs)
     contenders = {name: replace(settings, **options) for name, options in CONTENDERS.items()}
-    table = compare(data, contenders, seeds, out, model=model, jobs=jobs)
+    table = compare(DataSource(data), contenders, seeds, out, model=usual.model, jobs=jobs)
     print(markdown(table))
     print("written:", record.write("hardness", table))
 

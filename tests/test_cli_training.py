@@ -13,7 +13,8 @@ import pytest
 from lookalike.comparison import summary
 from tests.toys import write_glyph_file
 
-QUICK = ("--epochs", "3", "--width", "8", "--dim", "32", "--batch-size", "8")
+NETWORK = ("--model-option", "width=8", "--model-option", "dim=32")
+QUICK = ("--epochs", "3", *NETWORK, "--batch-size", "8")
 
 
 def start(*arguments, **options):
@@ -132,12 +133,17 @@ def test_summary_counts_standard_errors():
     [
         (("train", "--sampler", "hard"), "there is no sampler 'hard'; there are random, batchhard, full"),
         (("train", "nothing"), "there is no data set 'nothing'; there are glyphs, glyphs-paired"),
-        (("train", "sop"), "a network for glyphs, which cannot read sop; train it from Python"),
+        (("train", "sop", "--model", "convnet"), "SOP cannot be downloaded here: say where it is with root"),
+        (("train", "sop", "--model", "resnet"), "there is no encoder 'resnet'; there are the built-in network"),
+        (("train", "--model-option", "depth=9"), "convnet does not take the option 'depth'"),
+        (("train", "--model-option", "depth"), "--model-option takes NAME=VALUE, such as size=224, got 'depth'"),
+        (("train", "--data-option", "size=9"), "the data set glyphs does not take the option 'size'"),
+        (("train", "--root", "."), "glyphs is not read from a folder and takes no root"),
         (("train", "absent.npz"), "absent.npz: there is no such file of glyphs."),
         (("train", "--resume"), "--resume needs --out"),
         (("train", "--bits", "12"), "bits must be a multiple of 8, got 12"),
         (("train", "--bits", "some"), "--bits takes a number, such as 512, or auto, got 'some'"),
-        (("train", "--width", "9"), "width must be a multiple of 8"),
+        (("train", "--model-option", "width=9"), "width must be a multiple of 8"),
         (("compare", "--samplers", "random,lsh:x"), "'lsh:x' is not a sampler"),
     ],
 )

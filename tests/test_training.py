@@ -12,8 +12,9 @@ import torch
 from torch import nn
 
 from lookalike.interruptions import Interrupted
+from lookalike.optimization import make_optimizer, schedule
 from lookalike.settings import STRATEGIES, Settings, parse_strategy
-from lookalike.training import Diverged, make_optimizer, schedule, train
+from lookalike.training import Diverged, train
 from tests.toys import toy_data, toy_model
 
 TIMES = ("seconds", "mining_seconds", "mining_share", "mining_seconds_per_epoch")

@@ -16,6 +16,8 @@ class ToyPart:
     x: torch.Tensor
     labels: torch.Tensor
     pairs: int | None = None
+    prefetch = True
+    in_itself = False
 
     def queries(self, ids, seed=0):
         return self.x[ids] + 0.3 * torch.randn(len(ids), 8, generator=torch.Generator().manual_seed(seed))

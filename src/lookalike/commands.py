@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from dataclasses import asdict, replace
 from functools import partial
@@ -14,9 +15,10 @@ from rich.table import Table
 
 from lookalike.bits import MAX_BITS
 from lookalike.comparison import HEADINGS, cells, compare, conditions, summary, train_by_name
-from lookalike.data import load_data
+from lookalike.data import DataSource
+from lookalike.encoders import make_encoder
 from lookalike.interruptions import Interrupted
-from lookalike.recipes import recipe
+from lookalike.recipes import Recipe, recipe
 from lookalike.runs import RunFolder
 from lookalike.settings import Settings, parse_strategy
 from lookalike.warmup import compile_kernels
@@ -26,26 +28,44 @@ SHOWN = 10  # paths of bad images
 
 def run_training(
     data: str | None,
-    chosen: dict[str, Any],
-    model: dict[str, int | None],
+    root: Path | None,
+    chosen: dict[str, dict[str, Any]],
     out: Path | None,
     baseline: str | None,
     *,
+    print_config: bool,
     resume: bool,
     force: bool,
     device: str | None,
 ) -> None:
-    """Train, and a baseline with the same settings if there is to be one; print a line per epoch and a table."""
+    """Train, and a baseline with the same settings if there is to be one; print a line per epoch and a table.
+
+    Args:
+        data: Name of the data set.
+        root: Where it is.
+        chosen: What was typed of "settings", "model" and "data"; None where nothing was.
+        out: The run's folder.
+        baseline: Another sampler to train.
+        print_config: Print what would be trained, and stop.
+        resume: Go on with the run in `out`.
+        force: Overwrite what is there.
+        device: Where.
+    """
     console = Console()
     if resume and out is None:
         raise ValueError("--resume needs --out: the folder of the run to go on with.")
     before = RunFolder(out).read_config() if resume and out is not None and (out / "config.json").exists() else {}
     name = data or before.get("data", "glyphs")
-    usual, network = recipe(name)
-    begun = {each: before[each] for each in asdict(usual) if each in before}
-    settings = replace(usual, **{**begun, **_given(chosen)})
-    network = {**network, **before.get("model_options", {}), **_given(model)}
-    loaded = load_data(name, progress=True)
+    usual = recipe(name)
+    begun = {each: before[each] for each in asdict(usual.settings) if each in before}
+    usual = usual.changed(begun, before.get("model_options", {}), before.get("data_options"))
+    plan = _changed(usual, chosen)
+    source = DataSource(name, before.get("data_root") if root is None else str(root), plan.data)
+    if print_config:
+        _print_config(console, source, plan)
+        return
+    make_encoder(**plan.model)  # what cannot be built is said before data are read
+    settings, loaded = plan.settings, source.load(progress=True)
     console.print(f"{loaded.description[0].upper()}{loaded.description[1:]}.", highlight=False)
     with console.status("compiling kernels (once, some seconds)"):
         compile_kernels(settings.bits if isinstance(settings.bits, int) else MAX_BITS)
@@ -59,7 +79,7 @@ def run_training(
         console.print(f"\n{each.strategy} -> {folder}", highlight=False)
         try:
             result = train_by_name(
-                loaded, each, folder, model=network, resume=goes_on, force=force, device=device,
+                source, each, folder, model=plan.model, data=loaded, resume=goes_on, force=force, device=device,
                 report=partial(_print_epoch, console, each),
             )  # fmt: skip
         except Interrupted as interrupted:
@@ -72,12 +92,13 @@ def run_training(
 
 def run_comparison(
     data: str,
+    root: Path | None,
     samplers: str,
     seeds: int,
-    chosen: dict[str, Any],
-    model: dict[str, int | None],
+    chosen: dict[str, dict[str, Any]],
     out: Path | None,
     *,
+    print_config: bool,
     jobs: int,
     force: bool,
     device: str | None,
@@ -85,12 +106,16 @@ def run_comparison(
     """Train every sampler with every seed, print the table and say where it is."""
     console = Console()
     folder = out or Path("runs") / f"compare-{Path(data).stem}"
-    usual, network = recipe(data)
-    settings, network = replace(usual, **_given(chosen)), {**network, **_given(model)}
-    contenders = {name: replace(settings, **parse_strategy(name)) for name in samplers.split(",")}
+    plan = _changed(recipe(data), chosen)
+    source = DataSource(data, None if root is None else str(root), plan.data)
+    contenders = {name: replace(plan.settings, **parse_strategy(name)) for name in samplers.split(",")}
+    if print_config:
+        _print_config(console, source, plan)
+        return
+    make_encoder(**plan.model)  # what cannot be built is said before data are read
     try:
         table = compare(
-            data, contenders, seeds, folder, model=network, jobs=jobs, force=force, device=device,
+            source, contenders, seeds, folder, model=plan.model, jobs=jobs, force=force, device=device,
             report=lambda line: console.print(line, highlight=False),
         )  # fmt: skip
     except Interrupted as interrupted:
@@ -129,6 +154,15 @@ def run_data_check(name: str, root: Path | None, decode: bool, sheet: Path | Non
     return report.complete
 
 
+def _changed(usual: Recipe, chosen: dict[str, dict[str, Any]]) -> Recipe:
+    return usual.changed(_given(chosen["settings"]), _given(chosen["model"]), _given(chosen["data"]))
+
+
+def _print_config(console: Console, source: DataSource, plan: Recipe) -> None:
+    shown = {"data_set": source.name, "root": source.root, **plan.as_dict()}
+    console.print_json(json.dumps(shown))
+
+
 def _given(options: dict[str, Any]) -> dict[str, Any]:
     """Options that were typed; "lsh:128" is a sampler and its bits."""
     typed = {name: value for name, value in options.items() if value is not None}
@@ -142,8 +176,9 @@ def _default_folder(data: str, settings: Settings, beside: Path | None) -> Path:
 
 def _print_epoch(console: Console, settings: Settings, metrics: dict[str, Any]) -> None:
     chosen = f", {metrics['bits']} bits" if settings.strategy == "lsh:auto" else ""
+    recall = f"{metrics['recall@1']:6.2%}" if "recall@1" in metrics else "     -"
     console.print(
-        f"epoch {metrics['epoch']:>3}  R@1 {metrics['recall@1']:6.2%}  loss {metrics['loss']:.3f}  "
+        f"epoch {metrics['epoch']:>3}  R@1 {recall}  loss {metrics['loss']:.3f}  "
         f"{metrics['seconds']:.1f} s, mining {metrics['mining_seconds']:.2f} s ({metrics['mining_share']:.1%}){chosen}",
         highlight=False,
     )

@@ -15,15 +15,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
-from lookalike.data import load_data
-from lookalike.encoders import ConvNet
+from lookalike.encoders import make_encoder
 from lookalike.files import write_text
 from lookalike.machine import versions
+from lookalike.runs import RunFolder
 from lookalike.training import train
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from lookalike.data import DataSource
     from lookalike.data.retrieval import RetrievalData
     from lookalike.settings import Settings
 
@@ -31,21 +32,36 @@ METRICS = ("recall@1", "recall@5", "recall@10", "recall@1%", "mrr@10")
 
 
 def train_by_name(
-    data: str | RetrievalData, settings: Settings, out: Path, *, model: dict[str, int], **options: Any
+    source: DataSource,
+    settings: Settings,
+    out: Path,
+    *,
+    model: dict[str, Any],
+    data: RetrievalData | None = None,
+    **options: Any,
 ) -> dict[str, Any]:
-    """Train the built-in network on a data set by name; the seed decides its first weights."""
-    loaded = load_data(data, progress=True) if isinstance(data, str) else data
+    """Train an encoder by name on a data set by name; the seed decides what of its first weights is not pretrained.
+
+    Args:
+        source: The data set.
+        settings: How.
+        out: The run's folder.
+        model: Of `make_encoder`.
+        data: The data set, where it is loaded already.
+        options: Of `train`.
+    """
+    loaded = source.load(progress=True) if data is None else data
     torch.manual_seed(settings.seed)
-    return train(ConvNet(**model), loaded, settings, out, model_options=model, **options)
+    return train(make_encoder(**model), loaded, settings, out, model_options=model, source=source, **options)
 
 
 def compare(
-    data: str,
+    source: DataSource,
     contenders: dict[str, Settings],
     seeds: int,
     out: Path,
     *,
-    model: dict[str, int],
+    model: dict[str, Any],
     jobs: int = 1,
     device: str | None = None,
     force: bool = False,
@@ -64,11 +80,13 @@ def compare(
         for seed in range(seeds)
         for name, settings in contenders.items()
     ]
-    loaded = load_data(data, progress=True)
+    loaded = source.load(progress=True)
+    for run in runs:  # before hours are spent on the first
+        RunFolder(run.folder).check(asdict(run.settings), resume=not force, force=force)
     report(loaded.description)
     results: dict[str, list[dict[str, Any]]] = {name: [] for name in contenders}
     options = {"model": model, "device": device, "resume": not force, "force": force, "show_progress": jobs == 1}
-    for done, (run, result) in enumerate(_trained(data, loaded, runs, jobs, options), 1):
+    for done, (run, result) in enumerate(_trained(source, loaded, runs, jobs, options), 1):
         results[run.name].append(result)
         report(
             f"{done}/{len(runs)}  {run.name}, seed {run.settings.seed}: "
@@ -76,7 +94,9 @@ def compare(
         )
     first = next(iter(results.values()))[0]
     table = {
-        "data": Path(data).name,
+        "data": Path(source.name).name,
+        "data_options": source.options,
+        "encoder": model.get("encoder", "convnet"),
         "description": loaded.description,
         "data_checksum": loaded.checksum,
         "model": first["config"]["model"],
@@ -99,17 +119,17 @@ class _Run(NamedTuple):
 
 
 def _trained(
-    data: str, loaded: RetrievalData, runs: list[_Run], jobs: int, options: dict[str, Any]
+    source: DataSource, loaded: RetrievalData, runs: list[_Run], jobs: int, options: dict[str, Any]
 ) -> Iterator[tuple[_Run, dict[str, Any]]]:
     if jobs == 1:
         for run in runs:
-            yield run, train_by_name(loaded, run.settings, run.folder, **options)
+            yield run, train_by_name(source, run.settings, run.folder, data=loaded, **options)
         return
     threads = max(1, (os.cpu_count() or 1) // jobs)
     with ProcessPoolExecutor(
         jobs, multiprocessing.get_context("spawn"), initializer=torch.set_num_threads, initargs=(threads,)
     ) as pool:
-        waiting = {pool.submit(train_by_name, data, run.settings, run.folder, **options): run for run in runs}
+        waiting = {pool.submit(train_by_name, source, run.settings, run.folder, **options): run for run in runs}
         try:
             for future in as_completed(waiting):
                 yield waiting[future], future.result()

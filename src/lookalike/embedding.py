@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
 from safetensors.torch import load_file
 
-from lookalike.data import load_data
-from lookalike.encoders import ConvNet
+from lookalike.data import DataSource
+from lookalike.encoders import ConvNet, make_encoder
+from lookalike.loading import AHEAD, moved, read_ahead
 from lookalike.progress import progress_bar
 from lookalike.runs import RunFolder
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from torch import Tensor, nn
 
     from lookalike.data.retrieval import TrainingPart
 
-BATCH = 1024  # samples at a time
+BATCH = 256  # samples at a time
 
 
 def embed_run(path: Path, *, progress: bool = False) -> tuple[Tensor, Tensor | None]:
@@ -31,7 +34,7 @@ def embed_run(path: Path, *, progress: bool = False) -> tuple[Tensor, Tensor | N
     """
     config = RunFolder(path).read_config()
     model, part = load_run_model(path, config), load_run_data(config, progress=progress)
-    return embed(model, part, "reference", progress=progress), part.labels
+    return embed_part(model, part, "reference", progress=progress), part.labels
 
 
 def load_run_data(config: dict[str, Any], *, progress: bool = False) -> TrainingPart:
@@ -40,11 +43,11 @@ def load_run_data(config: dict[str, Any], *, progress: bool = False) -> Training
     Raises:
         ValueError: The data are others than the run's.
     """
-    name, checksum = str(config.get("data")), config.get("data_checksum")
-    data = load_data(name, progress=progress)
+    source, checksum = DataSource.of_run(config), config.get("data_checksum")
+    data = source.load(progress=progress)
     if checksum not in (None, data.checksum):
         raise ValueError(
-            f"{name} is not what the run was trained on: its checksum was {checksum}, now it is {data.checksum}."
+            f"{source.name} is not what the run was trained on: its checksum was {checksum}, now it is {data.checksum}."
         )
     return data.train
 
@@ -58,10 +61,14 @@ def load_run_model(path: Path, config: dict[str, Any]) -> nn.Module:
     weights = RunFolder(path).weights
     if not weights.exists():
         raise ValueError(f"{path} holds no finished run: {weights.name} is missing; lookalike train --resume ends it.")
+    options = config.get("model_options", {})
     name = str(config.get("model", "")).partition(" ")[0]
-    if name != ConvNet.__name__:
-        raise ValueError(f"only a ConvNet can be rebuilt from its options, and the run trained {name or 'something'}.")
-    model = ConvNet(**config.get("model_options", {}))
+    if "encoder" not in options and name != ConvNet.__name__:
+        raise ValueError(
+            f"the run trained {name or 'something'} from Python, which cannot be rebuilt from its options; runs of the "
+            "command line can."
+        )
+    model = make_encoder(**options)
     try:
         model.load_state_dict(load_file(weights))
     except RuntimeError as error:
@@ -70,13 +77,48 @@ def load_run_model(path: Path, config: dict[str, Any]) -> nn.Module:
     return model.eval()
 
 
-@torch.no_grad()
-def embed(model: nn.Module, part: TrainingPart, tower: str, *, progress: bool = False) -> Tensor:
-    """Unit embeddings of all samples, as they are, float32 [n, dim]."""
+def embed_part(model: nn.Module, part: TrainingPart, tower: str, *, progress: bool = False) -> Tensor:
+    """Unit embeddings of all samples of a training part, as they are, float32 [n, dim]."""
     n = part.pairs if part.pairs is not None else len(part.labels) if part.labels is not None else 0
+    return torch.nn.functional.normalize(embed(model, partial(part.plain, tower), n, progress=progress), dim=1)
+
+
+@torch.no_grad()
+def embed(
+    model: nn.Module,
+    view: Callable[[Tensor], Any],
+    n: int,
+    *,
+    batch_size: int = BATCH,
+    precision: torch.dtype = torch.float32,
+    progress: bool = False,
+) -> Tensor:
+    """The embeddings of samples 0 to n - 1, float32 [n, dim], where the model is; it is left in evaluation mode.
+
+    Args:
+        model: The model.
+        view: What the model is given for some ids.
+        n: How many there are.
+        batch_size: Samples at a time.
+        precision: Of the computation.
+        progress: Show a bar on a terminal.
+    """
+    model.eval()
+    device = next(model.parameters()).device
+    prepare = getattr(model, "prepare", None)
+
+    def read(ids: Tensor) -> Any:
+        return view(ids) if prepare is None else prepare(view(ids))
+
+    batches = torch.split(torch.arange(n), batch_size)
     parts = []
-    with progress_bar(f"embedding {n:,} samples", n, shown=progress) as bar:
-        for ids in torch.split(torch.arange(n), BATCH):
-            parts.append(torch.nn.functional.normalize(model(part.plain(tower, ids)).float(), dim=1))
-            bar.advance(len(ids))
+    with (
+        progress_bar(f"embedding {n:,} samples", n, shown=progress) as bar,
+        torch.autocast(device.type, precision, enabled=precision != torch.float32),
+    ):
+        # On a CPU reading ahead would take the cores that compute.
+        jobs = (partial(read, ids) for ids in batches)
+        for x in read_ahead(jobs, AHEAD if device.type == "cuda" else 0):
+            parts.append(model(moved(x, device)).float())
+            bar.advance(len(parts[-1]))
     return torch.cat(parts)

@@ -61,34 +61,56 @@ class InfoNCE(nn.Module):
         """What similarities are divided by now."""
         return math.exp(float(self.log_temperature.detach()))
 
-    def forward(self, query: Tensor, reference: Tensor) -> Tensor:
-        """The mean loss of a batch: `query[i]` and `reference[i]`, floats `[n, dim]`, belong together."""
+    def forward(self, query: Tensor, reference: Tensor, ignore: Tensor | None = None) -> Tensor:
+        """The mean loss of a batch: `query[i]` and `reference[i]`, floats `[n, dim]`, belong together.
+
+        Args:
+            query: Embeddings.
+            reference: Their positives.
+            ignore: bool `[n, n]`, or `[n, all]` over ranks: pairs that are neither positives nor negatives of each
+                other, in both directions.
+        """
         if query.ndim != 2 or query.shape != reference.shape:
             raise ValueError(
                 f"query and reference must have the same shape [n, dim], got {list(query.shape)} and "
                 f"{list(reference.shape)}."
             )
+        lengths = _lengths(query)
+        if ignore is not None and list(ignore.shape) != [len(query), sum(lengths)]:
+            raise ValueError(f"ignore must have the shape {[len(query), sum(lengths)]}, got {list(ignore.shape)}.")
         with torch.no_grad():  # not in the graph: a clamped parameter would get no gradient and never come back
             self.log_temperature.clamp_(*(math.log(limit) for limit in TEMPERATURES))
         query, reference = (F.normalize(x.float(), dim=1) for x in (query, reference))
-        lengths = _lengths(query)
         with torch.autocast(query.device.type, enabled=False):
-            loss = self._towards(query, reference, lengths)
-            return (loss + self._towards(reference, query, lengths)) / 2 if self.symmetric else loss
+            loss = self._towards(query, reference, lengths, ignore)
+            return (loss + self._towards(reference, query, lengths, ignore)) / 2 if self.symmetric else loss
 
-    def _towards(self, anchors: Tensor, candidates: Tensor, lengths: list[int]) -> Tensor:
+    def _towards(self, anchors: Tensor, candidates: Tensor, lengths: list[int], ignore: Tensor | None) -> Tensor:
         """The loss of these anchors among the candidates of all ranks."""
         rank, world_size = ranks.world()
         everyone = _GatherRows.apply(candidates, lengths, rank) if world_size > 1 else candidates  # type: ignore[no-untyped-call]
         own = torch.arange(len(anchors), device=anchors.device) + sum(lengths[:rank])
         logits = (anchors @ everyone.T) / self.log_temperature.exp()  # [n, all]
+        if ignore is not None:
+            logits = logits.masked_fill(ignore.scatter(1, own[:, None], False), -torch.inf)
         if self.hard_fraction is not None:
             positive = logits.gather(1, own[:, None])
             negatives = logits.scatter(1, own[:, None], -torch.inf)
             kept = math.ceil(self.hard_fraction * (logits.shape[1] - 1))
             logits, own = torch.cat([positive, negatives.topk(kept).values], dim=1), torch.zeros_like(own)
-        loss = F.cross_entropy(logits, own, label_smoothing=self.label_smoothing, reduction="sum")
+        if ignore is None:
+            loss = F.cross_entropy(logits, own, label_smoothing=self.label_smoothing, reduction="sum")
+        else:
+            loss = self._cross_entropy(logits, own)
         return loss * (world_size / len(everyone))
+
+    def _cross_entropy(self, logits: Tensor, own: Tensor) -> Tensor:
+        """The same where some logits are minus infinity: what is smoothed is spread over the others."""
+        shares = F.log_softmax(logits, dim=1)
+        absent = logits == -torch.inf
+        spread = shares.masked_fill(absent, 0.0).sum(1) / (~absent).sum(1)
+        target = shares.gather(1, own[:, None])[:, 0]
+        return -((1 - self.label_smoothing) * target + self.label_smoothing * spread).sum()
 
 
 def _lengths(x: Tensor) -> list[int]:

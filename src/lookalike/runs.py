@@ -12,6 +12,7 @@ from lookalike.files import replacing, write_text
 if TYPE_CHECKING:
     from pathlib import Path
 
+MAY_CHANGE = ("data_root",)  # data that were moved are the same data: their checksum says so
 FILES = ("config.json", "metrics.jsonl", "checkpoint.pt", "result.json", "model.safetensors")
 
 
@@ -53,7 +54,7 @@ class RunFolder:
         differing = [
             f"{name} was {before.get(name)!r}, now {value!r}"
             for name, value in sorted(config.items())
-            if before.get(name) != value
+            if before.get(name) != value and name not in MAY_CHANGE
         ]
         if differing:
             raise ValueError(

@@ -49,6 +49,8 @@ class Settings:
     """Keep likely false negatives apart (lsh only): share of the positive's cosine beyond which a negative is one."""
     track_overlap: bool = False
     """Measure every epoch what bits find of the true hard negatives; keeps the epoch's embeddings."""
+    evaluate_every: int = 1
+    """Epochs between evaluations; 0: only after the last, which is always evaluated."""
     seed: int = 0
     mixed_precision: bool = True
     """On a GPU."""
@@ -60,6 +62,10 @@ class Settings:
         if not 0 < self.target_overlap <= 1:
             raise ValueError(f"target_overlap is a share above 0 and at most 1, got {self.target_overlap}.")
         checked_positive("epochs", self.epochs)
+        if self.evaluate_every < 0:
+            raise ValueError(
+                f"evaluate_every is a number of epochs, or 0 for the last only, got {self.evaluate_every}."
+            )
         if checked_positive("batch_size", self.batch_size) < 2:
             raise ValueError("batch_size must be at least 2: a pair alone has no negative.")
         if not self.learning_rate > 0:

@@ -8,19 +8,28 @@ from lookalike.losses import InfoNCE
 from lookalike.samplers import EpochBatchSampler, LSHBatchSampler, PreEpochBatchSampler, RandomBatchSampler
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from lookalike.data.retrieval import TrainingPart
     from lookalike.settings import Settings
 
 HARD_FRACTION = 0.5  # of BatchHard
 
 
-def make_sampler(part: TrainingPart, settings: Settings) -> EpochBatchSampler:
-    """The sampler of a strategy."""
+def make_sampler(
+    part: TrainingPart, settings: Settings, exclude: tuple[Tensor, Tensor] | None = None
+) -> EpochBatchSampler:
+    """The sampler of a strategy; `exclude` names samples that are no negatives of each."""
     common: dict[str, Any] = {"pairs": part.pairs, "seed": settings.seed}
     batch_size = settings.batch_size * (2 if part.pairs is None else 1)
     if settings.sampler in ("random", "batchhard"):
         return RandomBatchSampler(part.labels, batch_size, **common)
-    common |= {"hardness": settings.hardness, "clusters": settings.clusters, "method": settings.method}
+    common |= {
+        "exclude": exclude,
+        "hardness": settings.hardness,
+        "clusters": settings.clusters,
+        "method": settings.method,
+    }
     if settings.sampler == "lsh":
         return LSHBatchSampler(
             part.labels,

@@ -23,25 +23,30 @@ import torch.nn.functional as F  # noqa: N812 - as everybody calls it
 from torch import Tensor, nn
 
 from lookalike.analysis.tracking import OverlapTracker
+from lookalike.embedding import embed
 from lookalike.evaluation import evaluate
 from lookalike.interruptions import Interrupted, stop_requests
+from lookalike.loading import AHEAD, Unreadable, moved, read_ahead
 from lookalike.machine import machine, versions
+from lookalike.optimization import make_optimizer, schedule, step_precision
 from lookalike.progress import progress_bar
 from lookalike.runs import RunFolder
 from lookalike.samplers import LSHBatchSampler
+from lookalike.samplers.exclusions import Exclusions
 from lookalike.strategies import make_loss, make_sampler
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    from lookalike.data import DataSource
     from lookalike.data.retrieval import RetrievalData
     from lookalike.samplers import PreEpochBatchSampler
     from lookalike.settings import Settings
 
 logger = logging.getLogger("lookalike")
 
-EMBEDDING_BATCH = 1024  # samples at a time where no gradient is kept
+EMBEDDING_BATCH = 256  # samples at a time, at least, where no gradient is kept
 STEPS_BETWEEN_LOOKS = 50  # at the loss, on a GPU, where looking waits for it
 
 
@@ -59,6 +64,7 @@ def train(
     resume: bool = False,
     force: bool = False,
     model_options: dict[str, Any] | None = None,
+    source: DataSource | None = None,
     report: Callable[[dict[str, Any]], None] | None = None,
     show_progress: bool = True,
 ) -> dict[str, Any]:
@@ -72,19 +78,21 @@ def train(
         device: Where; by default a GPU if there is one.
         resume: Go on with the run in `out`, if there is one; a finished run is returned as it is.
         force: Overwrite the run in `out`.
-        model_options: What the model was built with, to be kept in config.json.
+        model_options: What the model was built with, to be kept in config.json,
+        source: and where the data came from, so that reports and analyses find both again.
         report: Called with the metrics of every epoch.
         show_progress: Draw a bar on a terminal.
 
     Raises:
         ValueError: `out` holds another run, or settings that cannot be.
+        Unreadable: A sample cannot be read; everything is saved.
         Diverged: The loss became infinite or NaN; the last good checkpoint is kept.
         Interrupted: Ctrl-C or SIGTERM; everything is saved.
     """
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
     folder = RunFolder(out)
-    config = {**asdict(settings), "data": data.name, "data_checksum": data.checksum, "model": _name(model)}
-    config |= {"model_options": model_options or {}}
+    config = {**asdict(settings), **({"data": data.name} if source is None else source.as_config())}
+    config |= {"data_checksum": data.checksum, "model": _name(model), "model_options": model_options or {}}
     has_checkpoint = folder.begin(config, resume=resume, force=force)
     if resume and (result := folder.read_result()) is not None:
         return result
@@ -101,7 +109,7 @@ def train(
                 folder.save_checkpoint(run.state_dict())
                 if report is not None:
                     report(metrics)
-        except Interrupted:
+        except (Interrupted, Unreadable):
             folder.save_checkpoint(run.state_dict())
             raise
         except Diverged as error:
@@ -120,12 +128,17 @@ class _Run:
         self.settings, self.device, self.show_progress, self.data = settings, device, show_progress, data
         self.train_part, self.test_part = data.train.to(device), data.test.to(device)
         self.model, self.criterion = model.to(device), make_loss(settings).to(device)
-        self.sampler = make_sampler(data.train, settings)
+        self.sampler = make_sampler(data.train, settings, data.train_exclude)
         labels = data.train.labels
         self.tracker = OverlapTracker(self.sampler.num_samples, labels) if settings.track_overlap else None
         self.optimizer = make_optimizer([self.model, self.criterion], settings, device)
-        self.precision = _precision(settings, device)
+        self.precision = step_precision(settings, device)
         self.scaler = torch.amp.GradScaler(enabled=self.precision == torch.float16)
+        self.embedding_batch = max(
+            EMBEDDING_BATCH, 2 * settings.batch_size
+        )  # fits: a step takes as many, with gradients
+        lists = data.train_exclude
+        self.exclusions = None if lists is None else Exclusions(lists, self.sampler.num_samples)
         self.num_steps = settings.epochs * len(self.sampler)
         self.epoch = self.step = 0
         self.history: list[dict[str, Any]] = []  # the metrics of every epoch
@@ -135,7 +148,8 @@ class _Run:
     def _warn_of_batch_normalisation(self) -> None:
         if self.settings.sampler in ("random", "batchhard"):
             return
-        if any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in self.model.modules()):  # noqa: SLF001
+        batch_norm = nn.modules.batchnorm._BatchNorm  # noqa: SLF001 - their common base
+        if any(isinstance(module, batch_norm) and module.training for module in self.model.train().modules()):
             logger.warning(
                 "the model normalises batches: in a batch of lookalikes that removes what they have in common, and "
                 "embeddings of different batches cannot be compared; group or layer normalisation suits mining better."
@@ -158,8 +172,10 @@ class _Run:
                     self._refresh()
                 batches = iter(self.sampler)
             bar.advance(len(self.losses))
-            for ids in batches:
-                self._train_on(torch.tensor(ids))
+            ahead = AHEAD if self.device.type == "cuda" and self.train_part.prefetch else 0
+            jobs = (partial(self._read, torch.tensor(ids), step) for step, ids in enumerate(batches, self.step))
+            for ids, query, reference in read_ahead(jobs, ahead):
+                self._train_on(ids, query, reference)
                 bar.advance(1)
                 if self.device.type == "cpu" or len(self._unseen) == STEPS_BETWEEN_LOOKS:
                     self._look_at_losses()
@@ -167,15 +183,23 @@ class _Run:
                 check()
             self._look_at_losses()
 
-    def _train_on(self, ids: Tensor) -> None:
+    def _read(self, ids: Tensor, step: int) -> tuple[Tensor, Any, Any]:
+        """A batch with its queries and references, ready for the model: depends on the seed and the step alone."""
+        seed = zlib.crc32(f"{self.settings.seed} {step}".encode())
+        anchors, positives = (ids[::2], ids[1::2]) if self.train_part.pairs is None else (ids, ids)
+        prepare = getattr(self.model, "prepare", _as_it_is)
+        try:
+            inputs = self.train_part.queries(anchors, seed), self.train_part.references(positives, seed)
+        except (ValueError, OSError) as error:
+            raise Unreadable(str(error)) from error
+        return ids, *(prepare(x) for x in inputs)
+
+    def _train_on(self, ids: Tensor, query_input: Any, reference_input: Any) -> None:
         """One step on one batch."""
         for group in self.optimizer.param_groups:
             group["lr"] = self.settings.learning_rate * schedule(self.step, self.num_steps, self.settings.warmup)
-        seed = zlib.crc32(f"{self.settings.seed} {self.step}".encode())
-        anchors, positives = (ids[::2], ids[1::2]) if self.train_part.pairs is None else (ids, ids)
-        inputs = self.train_part.queries(anchors, seed), self.train_part.references(positives, seed)
-        query, reference = self._embed_both(*inputs)
-        loss = self.criterion(query, reference)
+        query, reference = self._embed_both(query_input, reference_input)
+        loss = self.criterion(query, reference, ignore=self._ignored(ids))
         self.optimizer.zero_grad(set_to_none=True)
         self.scaler.scale(loss).backward()
         if self.settings.clip:
@@ -194,6 +218,13 @@ class _Run:
         self._unseen.append(torch.stack([loss.detach(), hardest_similarity(query, reference)]))
         self.step += 1
 
+    def _ignored(self, ids: Tensor) -> Tensor | None:
+        """Which references of the batch are neither positive nor negative to which queries."""
+        if self.exclusions is None:
+            return None
+        anchors, positives = (ids[::2], ids[1::2]) if self.train_part.pairs is None else (ids, ids)
+        return self.exclusions.mask(anchors, positives).to(self.device, non_blocking=True)
+
     def _track(self, ids: Tensor, query: Tensor, reference: Tensor) -> None:
         tracker = cast("OverlapTracker", self.tracker)
         if self.train_part.pairs is None:
@@ -203,14 +234,16 @@ class _Run:
             tracker.observe(ids, reference)
 
     def end_epoch(self) -> dict[str, Any]:
-        """Evaluate, and return the metrics of the epoch that has ended."""
+        """Evaluate, if it is time to, and return the metrics of the epoch that has ended."""
+        every, ended = self.settings.evaluate_every, self.epoch + 1
+        is_time = ended == self.settings.epochs or (every > 0 and ended % every == 0)
         metrics = {
             "epoch": self.epoch + 1,
             "step": self.step,
             "loss": sum(self.losses) / len(self.losses),
             "hardest_negative": sum(self.hardness) / len(self.hardness),
             "temperature": self.criterion.temperature,
-            **self.evaluate(),
+            **(self.evaluate() if is_time else {}),
             **({} if self.tracker is None else self.tracker.measure()),
             "seconds": self.seconds["epoch"],
             "mining_seconds": self.seconds["mining"],
@@ -227,8 +260,8 @@ class _Run:
     def evaluate(self) -> dict[str, float]:
         """Recall and MRR on the test part."""
         test = self.test_part
-        query = self._embed(test.queries, len(test.query_labels))
         reference = self._embed(test.references, len(test.reference_labels))
+        query = reference if test.in_itself else self._embed(test.queries, len(test.query_labels))
         return evaluate(
             query, reference, test.query_labels, test.reference_labels, exclude=self.data.test_exclude,
             positives=self.data.test_positives,
@@ -281,22 +314,18 @@ class _Run:
 
     def _embed_both(self, query: Any, reference: Any) -> tuple[Tensor, Tensor]:
         """Queries and references by the same model, together where their shapes allow it."""
-        query, reference = (_moved(x, self.device) for x in (query, reference))
+        query, reference = (moved(x, self.device) for x in (query, reference))
         with torch.autocast(self.device.type, self.precision, enabled=self.precision != torch.float32):
             if isinstance(query, Tensor) and query.shape == reference.shape:
                 first, second = self.model(torch.cat([query, reference])).chunk(2)
                 return first, second
             return self.model(query), self.model(reference)
 
-    @torch.no_grad()
     def _embed(self, view: Callable[[Tensor], Any], n: int) -> Tensor:
         """The embeddings of samples 0 to n - 1, float32 [n, dim]."""
-        self.model.eval()
-        batches = torch.split(torch.arange(n), EMBEDDING_BATCH)
-        with torch.autocast(self.device.type, self.precision, enabled=self.precision != torch.float32):
-            parts = [self.model(_moved(view(ids), self.device)).float() for ids in batches]
+        embeddings = embed(self.model, view, n, batch_size=self.embedding_batch, precision=self.precision)
         self.model.train()
-        return torch.cat(parts)
+        return embeddings
 
     def _refresh(self) -> None:
         """Embed the whole training set with the current weights: what Pre-Epoch Full is about."""
@@ -328,7 +357,7 @@ class _Run:
             parts.append(f"loss {self.losses[-1]:.3f}")
         if self.history:
             last = self.history[-1]
-            parts.append(f"R@1 {last['recall@1']:.1%}")
+            parts += [f"R@1 {last['recall@1']:.1%}"] if "recall@1" in last else []
             parts.append(f"mining {last['mining_seconds']:.2f} s ({last['mining_share']:.1%})")
         return "  ".join(parts)
 
@@ -341,24 +370,6 @@ class _Run:
             self.seconds[name] += time.perf_counter() - began
 
 
-def make_optimizer(modules: list[nn.Module], settings: Settings, device: torch.device) -> torch.optim.Optimizer:
-    """AdamW; norms, biases and the temperature, which have less than two dimensions, do not decay."""
-    parameters = [p for module in modules for p in module.parameters() if p.requires_grad]
-    groups = [
-        {"params": [p for p in parameters if p.ndim > 1], "weight_decay": settings.weight_decay},
-        {"params": [p for p in parameters if p.ndim < 2], "weight_decay": 0.0},
-    ]
-    return torch.optim.AdamW(groups, lr=settings.learning_rate, fused=device.type == "cuda")
-
-
-def schedule(step: int, num_steps: int, warmup: float) -> float:
-    """The learning rate's share: a rise over the first steps, then half a cosine down to zero."""
-    rising = max(1, round(warmup * num_steps))
-    if step < rising:
-        return (step + 1) / rising
-    return (1 + math.cos(math.pi * (step - rising) / max(1, num_steps - rising))) / 2
-
-
 def hardest_similarity(query: Tensor, reference: Tensor) -> Tensor:
     """The cosine of the hardest negative in the batch, averaged over the queries: how hard the batch is."""
     similarity = query @ reference.T
@@ -366,16 +377,8 @@ def hardest_similarity(query: Tensor, reference: Tensor) -> Tensor:
     return similarity.amax(dim=1).mean()
 
 
-def _moved(x: Any, device: torch.device) -> Any:
-    if isinstance(x, dict):
-        return {name: value.to(device, non_blocking=True) for name, value in x.items()}
-    return x if isinstance(x, list) else x.to(device, non_blocking=True)  # texts: the model tokenises them
-
-
-def _precision(settings: Settings, device: torch.device) -> torch.dtype:
-    if device.type != "cuda" or not settings.mixed_precision:
-        return torch.float32
-    return torch.bfloat16 if torch.cuda.is_bf16_supported() else torch.float16
+def _as_it_is(x: Any) -> Any:
+    return x
 
 
 def _name(model: nn.Module) -> str:

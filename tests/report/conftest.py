@@ -6,6 +6,7 @@ import shutil
 import pytest
 
 from lookalike.comparison import compare, train_by_name
+from lookalike.data import DataSource
 from lookalike.settings import Settings
 from tests.toys import write_glyph_file
 
@@ -54,8 +55,8 @@ def made(tmp_path_factory):
         "random": Settings(**{**SMALL, "sampler": "random"}),
         "lsh:64": Settings(**SMALL),
     }
-    compare(str(data), contenders, 2, folder / "compare", model=NETWORK, report=lambda _: None)
-    train_by_name(str(data), Settings(**SMALL, hardness=0.5), folder / "half", model=NETWORK)
+    compare(DataSource(str(data)), contenders, 2, folder / "compare", model=NETWORK, report=lambda _: None)
+    train_by_name(DataSource(str(data)), Settings(**SMALL, hardness=0.5), folder / "half", model=NETWORK)
     (folder / "analysis.json").write_text(json.dumps(an_analysis()))
     return folder
 

@@ -1,5 +1,6 @@
 """Data sets to train and to test on."""
 
+from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,37 @@ MODULES = {
 }  # where a reader is not called as its data set
 
 
+@dataclass(frozen=True)
+class DataSource:
+    """A data set by name: what it takes to load it, here or in another process."""
+
+    name: str
+    root: str | None = None
+    options: dict[str, Any] = field(default_factory=dict)
+
+    def load(self, *, progress: bool = False) -> RetrievalData:
+        """The data set; as `load_data`.
+
+        Raises:
+            ValueError: There is no such data set, or its reader does not take an option.
+        """
+        try:
+            return load_data(self.name, self.root, progress=progress, **self.options)
+        except TypeError as error:
+            if "unexpected keyword argument" not in str(error):
+                raise
+            raise ValueError(f"the data set {self.name} does not take the option {str(error).split()[-1]}.") from None
+
+    def as_config(self) -> dict[str, Any]:
+        """As a run keeps it."""
+        return {"data": self.name, "data_root": self.root, "data_options": self.options}
+
+    @classmethod
+    def of_run(cls, config: dict[str, Any]) -> "DataSource":
+        """What a run was trained on, by its configuration."""
+        return cls(str(config.get("data")), config.get("data_root"), config.get("data_options") or {})
+
+
 def load_data(name: str, root: str | Path | None = None, *, progress: bool = False, **options: Any) -> RetrievalData:
     """A data set by its name, or a file of glyphs by its path.
 
@@ -46,6 +78,8 @@ def load_data(name: str, root: str | Path | None = None, *, progress: bool = Fal
         FileNotFoundError: The folder is incomplete; says which file is expected where.
     """
     if name in DRAWN or name.endswith(".npz"):
+        if root is not None:
+            raise ValueError(f"{name} is not read from a folder and takes no root, got {root}.")
         from lookalike.data.scans import POOR, glyph_scans  # noqa: PLC0415 - the names above are needed without it
 
         if name in DRAWN:

@@ -62,6 +62,11 @@ class Samples:
     augment: Augment | None = None
     device: torch.device = CPU
 
+    @property
+    def prefetch(self) -> bool:
+        """Images are decoded, texts tokenised."""
+        return True
+
     def __len__(self) -> int:
         """Samples or pairs."""
         return len(self.query_ids)
@@ -103,6 +108,11 @@ class Test:
     device: torch.device = CPU
 
     __test__ = False  # pytest takes what is called Test for one
+
+    @property
+    def in_itself(self) -> bool:
+        """Whether queries and references are the same."""
+        return self.query_items is self.reference_items and np.array_equal(self.query_ids, self.reference_ids)
 
     def queries(self, ids: Tensor) -> Any:
         """As they are."""

@@ -25,6 +25,10 @@ class TrainingPart(Protocol):
     def pairs(self) -> int | None:
         """How many, for paired data."""
 
+    @property
+    def prefetch(self) -> bool:
+        """Whether reading takes long enough to be done ahead of the step, where a GPU computes the step."""
+
     def queries(self, ids: Tensor, seed: int) -> Any:
         """What the model is given for these samples as queries, augmented; the seed decides how."""
 
@@ -48,6 +52,10 @@ class TestPart(Protocol):
     @property
     def reference_labels(self) -> Tensor:
         """int64 [r]"""
+
+    @property
+    def in_itself(self) -> bool:
+        """Whether queries and references are the same samples in the same order, and need to be embedded only once."""
 
     def queries(self, ids: Tensor) -> Any:
         """What the model is given."""

@@ -123,6 +123,11 @@ class Scans:
     pairs: int | None
     degradation: Degradation
 
+    @property
+    def prefetch(self) -> bool:
+        """Images are in memory, on the GPU if there is one."""
+        return False
+
     def __len__(self) -> int:
         """Samples or pairs."""
         return len(self.query_ids)
@@ -154,6 +159,11 @@ class ScansTest:
     clean: Tensor  # uint8 [r, 32, 32]
     query_labels: Tensor
     reference_labels: Tensor
+
+    @property
+    def in_itself(self) -> bool:
+        """Scans are searched among clean glyphs."""
+        return False
 
     def queries(self, ids: Tensor) -> Tensor:
         """Scans, float32 [n, 1, 32, 32]."""

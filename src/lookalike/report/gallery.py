@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - as everybody calls it
 from torch import Tensor
 
-from lookalike.embedding import embed, load_run_data, load_run_model
+from lookalike.embedding import embed_part, load_run_data, load_run_model
 from lookalike.hashing import SignHasher
 from lookalike.negatives import hard_negatives, hardest_positives
 from lookalike.report.markup import Markup, tag
@@ -72,8 +72,8 @@ def make_gallery(run: Run, *, progress: bool = False) -> Gallery:
         FileNotFoundError: The data are not there.
     """
     part, model = load_run_data(run.config, progress=progress), load_run_model(run.path, run.config)
-    reference = embed(model, part, "reference", progress=progress)
-    query = reference if part.pairs is None else embed(model, part, "query", progress=progress)
+    reference = embed_part(model, part, "reference", progress=progress)
+    query = reference if part.pairs is None else embed_part(model, part, "query", progress=progress)
     labels = torch.arange(len(reference)) if part.labels is None else part.labels.cpu()
     bits = _bits(run)
     codes = _hashed(run, bits, reference)

@@ -55,10 +55,15 @@ def grouped(runs: list[Run]) -> list[Group]:
 def essential(config: dict[str, Any]) -> dict[str, Any]:
     """The configuration without the seed and without settings that have no meaning for its sampler."""
     sampler = config["sampler"]
-    dropped = {"seed", *(() if sampler == "lsh" else ("bits",)), *(MINED if sampler in ("random", "batchhard") else ())}
-    options = config.get("model_options")
-    flat = {**config, **(options if isinstance(options, dict) else {})}
-    return {name: value for name, value in flat.items() if name not in {*dropped, "model_options"}}
+    dropped = {
+        "seed",
+        "data_root",
+        *(() if sampler == "lsh" else ("bits",)),
+        *(MINED if sampler in ("random", "batchhard") else ()),
+    }
+    options = [config.get(name) for name in ("data_options", "model_options")]
+    flat = {**config, **{name: value for part in options if isinstance(part, dict) for name, value in part.items()}}
+    return {name: value for name, value in flat.items() if name not in {*dropped, "data_options", "model_options"}}
 
 
 def strategy_of(config: dict[str, Any]) -> str:

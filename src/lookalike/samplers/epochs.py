@@ -15,6 +15,7 @@ from torch.utils.data import BatchSampler
 from lookalike.batches import GRAPH_NEIGHBOURS, Batches, check_options, compose_batches, plan_batches
 from lookalike.checks import as_tensor, check_embeddings, checked_integers, checked_positive
 from lookalike.samplers import ranks
+from lookalike.samplers.exclusions import Exclusions
 from lookalike.samplers.pairs import count_pairs, neighbours_of_pairs, pair_samples
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ class EpochBatchSampler(BatchSampler):
         hardness: float = 1.0,
         clusters: int = 1,
         method: str = "growth",
+        exclude: tuple[Any, Any] | None = None,
         seed: int = 0,
         drop_last: bool = False,
         self_pairs: bool = False,
@@ -66,6 +68,7 @@ class EpochBatchSampler(BatchSampler):
         self._labels = None if labels is None else _compact(labels, pairs)
         self._checksum = 0 if self._labels is None else zlib.crc32(self._labels.tobytes())
         self.num_samples = checked_positive("pairs", pairs) if pairs is not None else len(_known(self._labels))
+        self._exclusions = None if exclude is None else Exclusions(exclude, self.num_samples)
         self.sampler = range(self.num_samples)  # torch's batch samplers have this attribute, and loaders look at it
         self.epoch = 0
         self._finished = False  # the last batch was yielded

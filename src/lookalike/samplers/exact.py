@@ -32,6 +32,7 @@ class PreEpochBatchSampler(EpochBatchSampler):
         hardness: As in `LSHBatchSampler`, and so are the following.
         clusters: How many neighbourhoods a batch is made of.
         method: "growth" or "sample4geo".
+        exclude: As in `LSHBatchSampler`.
         seed: Decides the order; the same on all ranks.
         drop_last: Leave out the last batch if it is short.
         self_pairs: Pair a label's only sample with itself instead of leaving it out.
@@ -56,6 +57,7 @@ class PreEpochBatchSampler(EpochBatchSampler):
         hardness: float = 1.0,
         clusters: int = 1,
         method: str = "growth",
+        exclude: tuple[Any, Any] | None = None,
         seed: int = 0,
         drop_last: bool = False,
         self_pairs: bool = False,
@@ -63,7 +65,7 @@ class PreEpochBatchSampler(EpochBatchSampler):
     ) -> None:
         super().__init__(
             labels, batch_size, pairs=pairs, hardness=hardness, clusters=clusters, method=method, seed=seed,
-            drop_last=drop_last, self_pairs=self_pairs, shard=shard,
+            exclude=exclude, drop_last=drop_last, self_pairs=self_pairs, shard=shard,
         )  # fmt: skip
         if mode not in MODES:
             raise ValueError(f"mode must be one of {', '.join(map(repr, MODES))}, got {mode!r}.")
@@ -129,7 +131,8 @@ class PreEpochBatchSampler(EpochBatchSampler):
             return None
         labels = torch.arange(self.num_samples) if self._labels is None else torch.from_numpy(self._labels)
         queries, database = self._floats[self._towers[0]][ids], self._floats[self._towers[-1]][ids]
-        options = {"query_labels": labels[ids], "database_labels": labels[ids]}
+        exclude = None if self._exclusions is None else self._exclusions.among(ids)
+        options: dict[str, Any] = {"query_labels": labels[ids], "database_labels": labels[ids], "exclude": exclude}
         found = cosine_topk(queries, database, min(k, self.k), **options).indices.cpu()
         near = torch.full((self.num_samples, found.shape[1]), -1)
         near[ids] = torch.where(found >= 0, ids[found], -1)

@@ -45,6 +45,8 @@ class LSHBatchSampler(EpochBatchSampler):
         guard: Keep likely false negatives apart: classes of which more than half of the samples see a neighbour of
             the other class at more than `guard` times the cosine of their nearest positive, both estimated from the
             bits. None keeps nothing apart; 0.95 keeps most false negatives apart, 1.0 fewer.
+        exclude: Samples, or pairs, that are no negatives of each, beyond its label: lists as (offsets, ids), as in
+            `hamming_topk`. They are left out of the search; give the loss `ignore` for those that meet all the same.
         seed: Decides rotation and order; the same on all ranks.
         drop_last: Leave out the last batch if it is short.
         self_pairs: Pair a label's only sample with itself (two augmented views) instead of leaving it out.
@@ -77,6 +79,7 @@ class LSHBatchSampler(EpochBatchSampler):
         method: str = "growth",
         center: float = 1.0,
         guard: float | None = None,
+        exclude: tuple[Any, Any] | None = None,
         seed: int = 0,
         drop_last: bool = False,
         self_pairs: bool = False,
@@ -84,7 +87,7 @@ class LSHBatchSampler(EpochBatchSampler):
     ) -> None:
         super().__init__(
             labels, batch_size, pairs=pairs, hardness=hardness, clusters=clusters, method=method, seed=seed,
-            drop_last=drop_last, self_pairs=self_pairs, shard=shard,
+            exclude=exclude, drop_last=drop_last, self_pairs=self_pairs, shard=shard,
         )  # fmt: skip
         self.auto = isinstance(bits, str)
         if isinstance(bits, str) and bits != "auto":
@@ -188,8 +191,9 @@ class LSHBatchSampler(EpochBatchSampler):
         if database is not queries:
             database_codes = self._prefix(database.codes if everyone else database.codes[ids]).to(where)
         distances, found = hamming_topk(
-            query_codes, database_codes, min(k, self.k), query_labels=labels[ids], database_labels=labels[ids]
-        )
+            query_codes, database_codes, min(k, self.k), query_labels=labels[ids], database_labels=labels[ids],
+            exclude=None if self._exclusions is None else self._exclusions.among(ids),
+        )  # fmt: skip
         near = found.cpu()
         if not everyone:
             near = torch.full((self.num_samples, found.shape[1]), -1)

@@ -7,6 +7,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from lookalike.checks import checked_labels, checked_positive
+from lookalike.search.request import take_lists
 
 TILE_ELEMENTS = 1 << 25  # similarities in memory at a time
 
@@ -20,9 +21,17 @@ class Similar(NamedTuple):
 
 @torch.no_grad()
 def cosine_topk(
-    queries: Tensor, database: Tensor, k: int, *, query_labels: Any = None, database_labels: Any = None
+    queries: Tensor,
+    database: Tensor,
+    k: int,
+    *,
+    query_labels: Any = None,
+    database_labels: Any = None,
+    exclude: tuple[Tensor, Tensor] | None = None,
 ) -> Similar:
     """The k rows of `database` with the largest cosine to each query and another label, by full comparison.
+
+    `exclude` names further rows per query, as in `hamming_topk`.
 
     Example:
         >>> import torch
@@ -44,5 +53,10 @@ def cosine_topk(
         similarity = queries[rows] @ database.T
         if query_labels is not None:
             similarity.masked_fill_(query_labels[rows, None] == database_labels, -torch.inf)
+        if exclude is not None:
+            some = torch.arange(len(queries))[rows]
+            offsets, ids = take_lists(exclude[0].cpu(), exclude[1].cpu(), some)
+            row = torch.repeat_interleave(torch.arange(len(some)), offsets.diff())
+            similarity[row.to(similarity.device), ids.to(similarity.device)] = -torch.inf
         scores[rows, :found], indices[rows, :found] = similarity.topk(found, dim=1)
     return Similar(scores, indices.masked_fill(scores == -torch.inf, -1))

@@ -1,4 +1,4 @@
-"""Encoders: networks that turn a sample into an embedding."""
+"""A small network in plain torch, for glyphs."""
 
 import torch
 from torch import Tensor, nn

@@ -1,0 +1,65 @@
+"""Encoders: networks that turn a sample into an embedding, by name or from a local path.
+
+An encoder is any `nn.Module` that turns what a data set gives (images, lists of texts) into embeddings `[n, dim]`. One
+that also has `prepare` does there what needs no GPU, such as tokenising, and training calls it ahead of time. Both
+towers share the encoder's weights.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from lookalike.encoders.convnet import ConvNet
+
+if TYPE_CHECKING:
+    from torch import nn
+
+__all__ = ["ENCODERS", "ConvNet", "make_encoder"]
+
+ENCODERS = {  # kind: what it is, module, function
+    "convnet": ("the built-in network for glyphs", "convnet", "ConvNet"),
+    "timm": ("an image model of timm, such as timm:convnext_base.fb_in22k", "images", "timm_encoder"),
+    "transformers": (
+        "a text or image model of transformers, such as transformers:distilroberta-base", "transformers",
+        "load_encoder",
+    ),
+    "sentence-transformers": (
+        "a text model of sentence-transformers, such as sentence-transformers:all-MiniLM-L6-v2", "sentences",
+        "SentenceEncoder",
+    ),
+}  # fmt: skip
+
+
+def make_encoder(encoder: str = "convnet", **options: Any) -> nn.Module:
+    """An encoder by its name.
+
+    Args:
+        encoder: `convnet`, `timm:NAME`, `transformers:NAME` or `sentence-transformers:NAME`, where NAME is what the
+            library calls it or a local folder.
+        options: Further options of that kind of encoder, such as `gradient_checkpointing=True`.
+
+    Raises:
+        ValueError: There is no such encoder, it cannot be loaded, or it does not take an option.
+        ImportError: The library is missing or broken; says what to install.
+
+    Example:
+        >>> make_encoder("convnet", width=8, dim=64).dim
+        64
+    """
+    kind, _, name = encoder.partition(":")
+    if kind not in ENCODERS:
+        raise ValueError(
+            f"there is no encoder {encoder!r}; there are {'; '.join(about for about, _, _ in ENCODERS.values())}."
+        )
+    if (kind == "convnet") == bool(name):
+        raise ValueError(f"{encoder!r} is not an encoder: give {ENCODERS[kind][0]}.")
+    _, module, function = ENCODERS[kind]
+    build = getattr(import_module(f"lookalike.encoders.{module}"), function)
+    try:
+        built: nn.Module = build(*[name] if name else [], **options)
+    except TypeError as error:
+        if "unexpected keyword argument" not in str(error):
+            raise
+        raise ValueError(f"{encoder} does not take the option {str(error).split()[-1]}.") from None
+    return built

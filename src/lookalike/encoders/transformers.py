@@ -1,0 +1,116 @@
+"""Encoders from transformers: texts by mean pooling, and images, for which this library needs no torchvision."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from lookalike.encoders.images import ImageEncoder
+from lookalike.encoders.libraries import text_library
+
+MAX_LENGTH = 256
+IMAGENET = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # mean and deviation, where a model does not say
+
+
+class TextEncoder(nn.Module):
+    """Texts -> the mean of a model's last hidden states over the tokens of each.
+
+    Args:
+        network: A model of transformers.
+        tokenizer: Its tokenizer.
+        max_length: Longer texts are cut off after so many tokens.
+    """
+
+    def __init__(self, network: Any, tokenizer: Any, max_length: int = MAX_LENGTH) -> None:
+        super().__init__()
+        self.network, self.tokenizer, self.max_length = network, tokenizer, max_length
+        self.dim = int(network.config.hidden_size)
+
+    def prepare(self, texts: list[str]) -> dict[str, Tensor]:
+        """Token ids and masks [n, length], on the CPU."""
+        tokens = self.tokenizer(
+            list(texts), padding=True, truncation=True, max_length=self.max_length, return_tensors="pt"
+        )
+        return dict(tokens)
+
+    def forward(self, texts: list[str] | dict[str, Tensor]) -> Tensor:
+        """Texts, or what `prepare` made of them -> embeddings [n, dim]."""
+        tokens = texts if isinstance(texts, dict) else self.prepare(texts)
+        device = next(self.network.parameters()).device
+        tokens = {name: value.to(device) for name, value in tokens.items()}
+        states = self.network(**tokens).last_hidden_state
+        mask = tokens["attention_mask"][..., None].to(states.dtype)
+        embeddings: Tensor = (states * mask).sum(1) / mask.sum(1).clamp(min=1)
+        return embeddings
+
+
+class _Pooled(nn.Module):
+    """A vision model of transformers as features [n, dim]."""
+
+    def __init__(self, network: Any) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, images: Tensor) -> Tensor:
+        outputs = self.network(pixel_values=images)
+        if outputs.get("pooler_output") is not None:
+            return torch.flatten(outputs.pooler_output, 1)
+        states: Tensor = outputs.last_hidden_state
+        return states.mean(1) if states.ndim == 3 else states.mean((2, 3))
+
+
+def load_encoder(
+    name: str, *, pretrained: bool = True, max_length: int = MAX_LENGTH, gradient_checkpointing: bool = False
+) -> nn.Module:
+    """A model of transformers by its name or from a local folder: for texts, or for images if that is what it takes.
+
+    Args:
+        name: As the hub calls it, or a folder.
+        pretrained: Begin with its weights; otherwise with random ones of the same architecture.
+        max_length: Texts: tokens after which they are cut off.
+        gradient_checkpointing: Compute activations twice and keep fewer: slower, less memory.
+
+    Raises:
+        ImportError: transformers is missing.
+        ValueError: The model cannot be loaded.
+    """
+    folder = Path(name).expanduser()
+    name = str(folder) if folder.is_dir() else name
+    with text_library("transformers") as transformers:
+        try:
+            config = transformers.AutoConfig.from_pretrained(name)
+            if pretrained:
+                network = transformers.AutoModel.from_pretrained(name, dtype=torch.float32)
+            else:
+                network = transformers.AutoModel.from_config(config)
+            takes_images = network.main_input_name == "pixel_values"
+            tokenizer = None if takes_images else transformers.AutoTokenizer.from_pretrained(name)
+            normalisation = _normalisation(transformers, name) if takes_images else IMAGENET
+        except Exception as error:
+            raise ValueError(cannot_load("transformers", name, error)) from error
+        if gradient_checkpointing:
+            network.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        if not takes_images:
+            return TextEncoder(network, tokenizer, max_length)
+        dim = config.hidden_sizes[-1] if hasattr(config, "hidden_sizes") else config.hidden_size
+        return ImageEncoder(_Pooled(network), dim, *normalisation)
+
+
+def _normalisation(transformers: Any, name: str) -> tuple[Any, Any]:
+    path = transformers.utils.cached_file(name, "preprocessor_config.json", _raise_exceptions_for_missing_entries=False)
+    settings = {} if path is None else json.loads(Path(path).read_text(encoding="utf-8"))
+    return settings.get("image_mean") or IMAGENET[0], settings.get("image_std") or IMAGENET[1]
+
+
+def cannot_load(library: str, name: str, error: Exception) -> str:
+    """What to say of a model that cannot be loaded."""
+    reason = " ".join(str(error).split()) or type(error).__name__
+    shortened = reason if len(reason) <= 200 else f"{reason[:200]}..."
+    return (
+        f"{library} cannot load {name!r}: {shortened.rstrip('.')}; give the name of a model that is in its cache or "
+        "can be downloaded, or the folder of one that was saved."
+    )
