@@ -13,16 +13,24 @@ def plain(query, reference, temperature, smoothing, hard_fraction=None):
     n = len(query)
     total = 0.0
     for i in range(n):
-        logits = [float(cosine_similarity(query[i], reference[j], dim=0)) / temperature for j in range(n)]
-        negatives = sorted((logits[j] for j in range(n) if j != i), reverse=True)
-        if hard_fraction is not None:
-            negatives = negatives[: math.ceil(hard_fraction * (n - 1))]
-        shown = [logits[i], *negatives]
-        log_sum = math.log(sum(math.exp(value) for value in shown))
-        target = [smoothing / len(shown)] * len(shown)
-        target[0] += 1 - smoothing
-        total += sum(share * (log_sum - value) for share, value in zip(target, shown, strict=True))
+        others = [j for j in range(n) if j != i]
+        kept = others if hard_fraction is None else hardest(query[i], reference, others, hard_fraction)
+        total += plain_row(query[i], reference[[i, *kept]], temperature, smoothing)
     return total / n
+
+
+def hardest(anchor, reference, others, fraction):
+    kept = math.ceil(fraction * (len(reference) - 1))
+    return sorted(others, key=lambda j: -float(cosine_similarity(anchor, reference[j], dim=0)))[:kept]
+
+
+def plain_row(anchor, shown, temperature, smoothing):
+    """The loss of one anchor whose positive comes first."""
+    logits = [float(cosine_similarity(anchor, other, dim=0)) / temperature for other in shown]
+    log_sum = math.log(sum(math.exp(value) for value in logits))
+    target = [smoothing / len(logits)] * len(logits)
+    target[0] += 1 - smoothing
+    return sum(share * (log_sum - value) for share, value in zip(target, logits, strict=True))
 
 
 @pytest.mark.parametrize("n", [1, 2, 7])
@@ -37,6 +45,29 @@ def test_equals_a_double_loop(n, hard_fraction, smoothing, symmetric):
     if symmetric:
         expected = (expected + plain(reference, query, 0.2, smoothing, hard_fraction)) / 2
     assert criterion(query, reference).item() == pytest.approx(expected, rel=1e-5, abs=1e-6)
+
+
+@pytest.mark.parametrize("hard_fraction", [None, 0.5])
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_what_is_ignored_is_not_there(hard_fraction, smoothing):
+    torch.manual_seed(0)
+    query, reference = torch.randn(6, 5, requires_grad=True), torch.randn(6, 5)
+    ignore = torch.zeros(6, 6, dtype=torch.bool)
+    ignore[0, 3] = ignore[3, 0] = ignore[2, 2] = True  # a positive stays one
+    criterion = InfoNCE(0.2, label_smoothing=smoothing, symmetric=False, hard_fraction=hard_fraction)
+    loss = criterion(query, reference, ignore=ignore)
+    rows = []
+    for i in range(6):
+        others = [j for j in range(6) if j != i and not ignore[i, j]]
+        kept = others if hard_fraction is None else hardest(query[i].detach(), reference, others, hard_fraction)
+        rows.append(plain_row(query[i].detach(), reference[[i, *kept]], 0.2, smoothing))
+    assert loss.item() == pytest.approx(sum(rows) / 6, rel=1e-5)
+    loss.backward()
+    assert torch.isfinite(query.grad).all()
+    nothing = torch.zeros_like(ignore)
+    assert criterion(query, reference, ignore=nothing).item() == pytest.approx(criterion(query, reference).item())
+    with pytest.raises(ValueError, match=r"ignore must have the shape \[6, 6\], got \[6, 5\]"):
+        criterion(query, reference, ignore=ignore[:, :5])
 
 
 def test_temperature_is_learned_in_log_space_and_stays_within_its_limits():

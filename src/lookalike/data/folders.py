@@ -25,7 +25,7 @@ def opened_root(name: str, root: str | Path | None, layout: str) -> Path:
         FileNotFoundError: There is no such folder.
     """
     if root is None:
-        raise ValueError(f"{name} cannot be downloaded here: say where it is with root (ROOT on the command line).")
+        raise ValueError(f"{name} cannot be downloaded here: say where it is with root (--root on the command line).")
     folder = Path(root).expanduser()
     if not folder.is_dir():
         raise FileNotFoundError(f"{folder} is not a folder; {name} is laid out as {_inline(layout)}.")

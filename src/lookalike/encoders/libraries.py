@@ -52,7 +52,21 @@ def text_library(name: str) -> Iterator[Any]:
                 raise
             called = name.replace("_", "-")
             raise ImportError(f"models of {called} need it: pip install 'lookalike[text]'.") from None
-        yield library
+        with _quiet():
+            yield library
     finally:
         if hidden:
             del sys.modules["torchvision"]
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without a bar for weights that are read from disk in a moment; a download keeps its own."""
+    logging = importlib.import_module("transformers.utils.logging")
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()

@@ -30,10 +30,12 @@ class SentenceEncoder(nn.Module):
         folder = Path(name).expanduser()
         with text_library("sentence_transformers") as library:
             try:
-                model = library.SentenceTransformer(str(folder) if folder.is_dir() else name, device="cpu")
+                model = library.SentenceTransformer(
+                    str(folder) if folder.is_dir() else name, device="cpu", model_kwargs={"dtype": torch.float32}
+                )
             except Exception as error:
                 raise ValueError(cannot_load("sentence-transformers", name, error)) from error
-        self.model: Any = model.float()  # weights saved in half precision are trained in single
+        self.model: Any = model.float()  # modules on top of transformers' own may have been saved in half precision
         if max_length is not None:
             model.max_seq_length = max_length
         if gradient_checkpointing:
