@@ -67,9 +67,11 @@ def msmarco(
         test_questions, passages, test_asked, np.searchsorted(references, test_answer), references
     )  # fmt: skip
     counts = {"passages": len(passages), "training pairs": len(train), "test queries": len(part.query_ids)}
+    is_official = len(passages) == OFFICIAL["passages"]
+    title = "MS MARCO passages" if is_official else f"{folder.name}, laid out as MS MARCO"
     return RetrievalData(
         name="msmarco",
-        description=f"MS MARCO passages: {len(train):,} pairs of question and passage to train, "
+        description=f"{title}: {len(train):,} pairs of question and passage to train, "
         f"{counts['test queries']:,} questions among {len(references):,} passages to test",
         checksum=checksum("msmarco", len(passages), passages.path.stat().st_size, train, test, len(references)),
         train=Samples(

@@ -47,7 +47,9 @@ def sop(
         paths += [folder / row[3] for row in rows]
         classes += [row[1] for row in rows]
         is_training += [split == "train"] * len(rows)
+    is_official = len(paths) == OFFICIAL["training images"] + OFFICIAL["test images"]
+    title = "Stanford Online Products" if is_official else f"{folder.name}, laid out as SOP"
     return labelled_images(
-        "sop", "Stanford Online Products", paths, classes, is_training,
+        "sop", title, paths, classes, is_training,
         size=size, augment=augment, on_error=on_error, progress=progress,
     )  # fmt: skip
