@@ -139,7 +139,7 @@ def test_observe_keeps_no_graph_and_no_floats():
     floats = [t for t in vars(stream).values() if isinstance(t, torch.Tensor) and t.is_floating_point()]
     assert sum(t.numel() for t in floats) == 17  # the sum of the epoch and its count
     assert not any(t.requires_grad for t in floats)
-    assert not stream._arriving
+    assert not stream._arrivals._waiting
 
 
 def test_self_pairs_take_two_views():

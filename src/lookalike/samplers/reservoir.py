@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from lookalike.samplers import ranks
-from lookalike.samplers.streams import copy_to_host, has_happened
+from lookalike.samplers.arrivals import Arrivals
 
 MAX_ROWS = 4096
 
@@ -26,7 +26,7 @@ class Reservoir:
         self.ids = torch.from_numpy(np.sort(drawn))  # int64 [m]
         self.seen = torch.zeros(len(self.ids), dtype=torch.bool)  # in this epoch
         self.rows: Tensor | None = None  # float32 [m, dim] on the host, once the dimension is known
-        self._arriving: list[tuple[torch.cuda.Event | None, Tensor, Tensor]] = []
+        self._arrivals = Arrivals(self._store)
         self._state: dict[str, Any] = {}
 
     @property
@@ -44,33 +44,22 @@ class Reservoir:
             self._allocate(x.shape[1])
             places = places[positions]
             if x.is_cuda:
-                rows = x.index_select(0, positions.pin_memory().to(x.device, non_blocking=True)).float()
-                on_host, copied = copy_to_host(rows), torch.cuda.Event()  # type: ignore[no-untyped-call]
-                copied.record(torch.cuda.current_stream(x.device))
-                self._arriving.append((copied, places, on_host))
-            else:
-                self._arriving.append((None, places, x[positions].float().cpu()))
-            while self._arriving and has_happened(self._arriving[0][0]):
-                self._store()
+                positions = positions.pin_memory().to(x.device, non_blocking=True)
+            self._arrivals.send(places, x.index_select(0, positions.to(x.device)).float())
 
     def _allocate(self, dim: int) -> None:
         if self.rows is None:
             self.rows = torch.zeros(len(self.ids), dim)
             self._state.update(rows=self.rows)
 
-    def _store(self) -> None:
-        _, places, rows = self._arriving.pop(0)
+    def _store(self, places: Tensor, rows: Tensor) -> None:
         assert self.rows is not None  # noqa: S101 - our own invariant
         self.rows[places] = rows
         self.seen[places] = True
 
     def flush(self) -> None:
         """Wait for the rows that are still on their way."""
-        while self._arriving:
-            copied = self._arriving[0][0]
-            if copied is not None:
-                copied.synchronize()
-            self._store()
+        self._arrivals.flush()
 
     def end_epoch(self) -> Tensor:
         """Take over what other ranks saw; returns which rows were seen and are finite, and begins a new epoch."""
@@ -98,7 +87,7 @@ class Reservoir:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take over a state of the same data set and seed."""
-        self._arriving.clear()
+        self._arrivals.clear()
         self.seen.copy_(state["seen"])
         self.rows = None if state["rows"] is None else state["rows"].clone()
         self._state.update(rows=self.rows)

@@ -11,6 +11,7 @@ from torch import Tensor
 from lookalike.codes import CodeTable, mark, marked
 from lookalike.hashing import SignHasher
 from lookalike.samplers import ranks
+from lookalike.samplers.arrivals import Arrivals
 
 logger = logging.getLogger("lookalike")
 
@@ -29,7 +30,7 @@ class CodeStream:
         self.hasher: SignHasher | None = None
         self._has_epoch_mean = False
         self._total: Tensor | None = None  # float64 [dim + 1] on the embeddings' device: their sum and their number
-        self._arriving: list[tuple[torch.cuda.Event | None, Tensor, Tensor, Tensor]] = []
+        self._arrivals = Arrivals(self._store)
         self._fresh = torch.zeros_like(self.table.marks)  # which samples came in this epoch
         self._num_refused = 0
         self._state: dict[str, Any] = {}
@@ -60,23 +61,11 @@ class CodeStream:
         if not self._has_epoch_mean:
             self.hasher.mean.copy_(self._total[:-1] / self._total[-1].clamp(min=1), non_blocking=True)
         codes, _ = self.hasher.encode_flagged(x)
-        self._receive(ids, codes, finite)
+        self._arrivals.send(ids, codes, finite)
         if new and self._state:
             self._update_state()
 
-    def _receive(self, ids: Tensor, codes: Tensor, finite: Tensor) -> None:
-        if codes.is_cuda:
-            copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
-            on_host = copy_to_host(codes), copy_to_host(finite)
-            copied.record(torch.cuda.current_stream(codes.device))
-            self._arriving.append((copied, ids, *on_host))
-        else:
-            self._arriving.append((None, ids, codes.cpu(), finite.cpu()))
-        while self._arriving and has_happened(self._arriving[0][0]):
-            self._store()
-
-    def _store(self) -> None:
-        _, ids, codes, finite = self._arriving.pop(0)
+    def _store(self, ids: Tensor, codes: Tensor, finite: Tensor) -> None:
         if not bool(finite.all()):
             self._refuse(ids[~finite])
             ids, codes = ids[finite], codes[finite]
@@ -100,11 +89,7 @@ class CodeStream:
 
     def flush(self) -> None:
         """Wait for the codes that are still on their way."""
-        while self._arriving:
-            copied = self._arriving[0][0]
-            if copied is not None:
-                copied.synchronize()
-            self._store()
+        self._arrivals.flush()
 
     def end_epoch(self) -> None:
         """Take over what other ranks saw, and centre the next epoch by the mean of this one."""
@@ -152,7 +137,7 @@ class CodeStream:
                 f"the state holds codes of {len(state['codes'])} samples with {state['codes'].shape[1] * 8} bits, this "
                 f"sampler has {len(self.table)} samples with {self.table.bits} bits; build it as the saved one was."
             )
-        self._arriving.clear()
+        self._arrivals.clear()
         self.table.codes.copy_(state["codes"])
         self.table.marks.copy_(state["marks"])
         self._fresh.copy_(state["fresh"])
@@ -163,14 +148,3 @@ class CodeStream:
             dim = state["hasher"]["rows"].shape[1]
             self.hasher = SignHasher(dim, self.table.bits, seed=self.seed, center=self.center)
             self.hasher.load_state_dict(state["hasher"])
-
-
-def has_happened(event: Any) -> bool:
-    """Whether a copy has arrived; one without an event was never on its way."""
-    return event is None or event.query()
-
-
-def copy_to_host(tensor: Tensor) -> Tensor:
-    """A copy in pinned memory that is complete once the device has come to it."""
-    host = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
-    return host.copy_(tensor, non_blocking=True)
