@@ -5,6 +5,7 @@ import torch
 
 from lookalike import CodeTable, LSHBatchSampler, SignHasher, hamming_topk, hard_negatives, hardest_positives
 from lookalike.data.synthetic import clustered_embeddings
+from lookalike.samplers.gathering import Gathering
 
 pytestmark = pytest.mark.gpu
 
@@ -82,13 +83,15 @@ def test_observing_does_not_wait_for_the_device(bits):
     x, _ = clustered_embeddings(400, dim=64)
     labels = torch.arange(400) // 2
     here, there = LSHBatchSampler(labels, 40, bits=bits), LSHBatchSampler(labels, 40, bits=bits)
+    for sampler in (here, there):
+        sampler._streams["embeddings"]._gathering = Gathering(100)  # so that hashing happens while we watch
     on_device = x.cuda()
     for epoch in range(3):
         for ids in here:
             here.observe(ids, x[ids])
         for step, ids in enumerate(there):
             z = on_device[torch.tensor(ids).cuda()]
-            watch = epoch > 0 or step > 1  # the first call makes the hasher, the first copies pin memory
+            watch = epoch > 0 or step > 4  # the first call makes the hasher, the first copies pin memory
             torch.cuda.set_sync_debug_mode("error" if watch else "default")
             try:
                 there.observe(ids, z)

@@ -103,6 +103,7 @@ def test_unseen_samples_stay_random_and_old_codes_are_kept():
     for batch, ids in enumerate(sampler):
         if batch % 2:
             sampler.observe(ids, x[ids])
+    sampler._streams["embeddings"].flush()
     table = sampler._streams["embeddings"].table
     seen, codes = table.seen.clone(), table.codes.clone()
     assert 0 < int(seen.sum()) < 200
@@ -110,20 +111,32 @@ def test_unseen_samples_stay_random_and_old_codes_are_kept():
     assert torch.equal(table.codes, codes)
 
 
+def test_pairs_that_no_batch_holds_are_not_called_unobserved(caplog):
+    labels = torch.cat([torch.zeros(12, dtype=torch.int64), torch.arange(1, 29)])  # more of one label than batches
+    sampler = LSHBatchSampler(labels, 5, pairs=40, bits=64)
+    x = torch.randn(40, 8)
+    with caplog.at_level(logging.WARNING, "lookalike"):
+        run_epochs(sampler, x, 3, x)
+    assert len(caplog.messages) == 1
+    assert "4 pairs are left out of each epoch" in caplog.text
+
+
 def test_non_finite_embeddings_never_become_bits(caplog):
     sampler = LSHBatchSampler(np.arange(8) // 2, 4, bits=8)
     x = torch.randn(8, 4)
     sampler.observe([0, 1, 2, 3], x[:4])
+    sampler._streams["embeddings"].flush()
     before = sampler._streams["embeddings"].table.codes.clone()
     x[2] = float("nan")
     with caplog.at_level(logging.WARNING, "lookalike"):
         sampler.observe([0, 1, 2, 3], -x[:4])
         sampler.observe([2, 4], x[[2, 4]])
+        sampler._streams["embeddings"].flush()
     assert torch.equal(sampler._streams["embeddings"].table.codes[2], before[2])
     assert not torch.isnan(sampler._streams["embeddings"].hasher.mean).any()
     assert caplog.messages == [
         (
-            "embeddings of 1 samples hold NaN or infinity (first: sample 2); they keep their older codes, if any; "
+            "embeddings of 2 samples hold NaN or infinity (first: sample 2); they keep their older codes, if any; "
             "look for a diverging loss."
         )
     ]
@@ -136,6 +149,10 @@ def test_observe_keeps_no_graph_and_no_floats():
         z = torch.randn(20, 32) @ weight
         sampler.observe(ids, z)
     stream = sampler._streams["embeddings"]
+    assert stream._gathering.rows.shape == (1024, 16)  # however many samples there are
+    assert not stream._gathering.rows.requires_grad
+    stream.flush()
+    assert int(stream._gathering.count) == 0
     floats = [t for t in vars(stream).values() if isinstance(t, torch.Tensor) and t.is_floating_point()]
     assert sum(t.numel() for t in floats) == 17  # the sum of the epoch and its count
     assert not any(t.requires_grad for t in floats)
@@ -147,6 +164,7 @@ def test_self_pairs_take_two_views():
     for ids in sampler:
         assert ids[::2] == ids[1::2]
         sampler.observe(ids, torch.randn(4, 8))
+    sampler._streams["embeddings"].flush()
     assert sampler._streams["embeddings"].table.num_seen == 12
 
 

@@ -78,6 +78,7 @@ class EpochBatchSampler(BatchSampler):
         self._start = 0  # the batch with which iterations of this epoch begin: not the first in a restored one
         self._yielded = 0  # batches
         self._observed = 0  # batches, the last one that was observed included
+        self._num_left_out = 0  # pairs that no batch of this epoch holds
         self._lengths: dict[int, int] = {}
         len(self)  # what cannot be composed is said now
         self._report_singletons()
@@ -312,6 +313,7 @@ class EpochBatchSampler(BatchSampler):
             )
 
     def _report_left_out(self, batches: Batches) -> None:
+        self._num_left_out = len(batches.left_out)
         if len(batches.left_out) and not self.drop_last and self.epoch == 0:
             logger.warning(
                 "%d pairs are left out of each epoch, others each time: their labels have more pairs than there are "

@@ -159,7 +159,7 @@ class LSHBatchSampler(EpochBatchSampler):
         if self._labels is not None and not self.paired and not self.self_pairs:
             expected = torch.from_numpy(np.bincount(self._labels)[self._labels] > 1)  # others are in no batch
         unseen = int((expected & ~next(iter(self._streams.values())).table.seen).sum())
-        if unseen:
+        if unseen > self._num_left_out * (1 if self.paired else 2):  # those could not be observed
             self._warned_of_unseen = True
             logger.warning(
                 "%d of %d samples were never observed in a whole epoch and stay random; call observe(ids, embeddings) "

@@ -12,6 +12,7 @@ from lookalike.codes import CodeTable, mark, marked
 from lookalike.hashing import SignHasher
 from lookalike.samplers import ranks
 from lookalike.samplers.arrivals import Arrivals
+from lookalike.samplers.gathering import Gathering
 
 logger = logging.getLogger("lookalike")
 
@@ -20,8 +21,8 @@ class CodeStream:
     """A code table that is written during training.
 
     In the first epoch embeddings are centred by their running mean, after that by the mean of the epoch before, so that
-    all codes of an epoch are comparable. On a CUDA device nothing waits: codes are copied to pinned memory and written
-    to the table once they have arrived.
+    all codes of an epoch are comparable. Batches are put aside until a thousand rows are hashed at once. On a CUDA
+    device nothing waits: codes are copied to pinned memory and written to the table once they have arrived.
     """
 
     def __init__(self, n: int, bits: int, *, seed: int, center: float) -> None:
@@ -30,25 +31,31 @@ class CodeStream:
         self.hasher: SignHasher | None = None
         self._has_epoch_mean = False
         self._total: Tensor | None = None  # float64 [dim + 1] on the embeddings' device: their sum and their number
+        self._gathering = Gathering()
         self._arrivals = Arrivals(self._store)
         self._fresh = torch.zeros_like(self.table.marks)  # which samples came in this epoch
         self._num_refused = 0
         self._state: dict[str, Any] = {}
 
     def write(self, ids: Tensor, x: Tensor) -> None:
-        """Hash embeddings `[m, dim]` and keep the codes of those that are finite."""
-        with torch.inference_mode(mode=False), torch.no_grad():  # what is kept must outlive an inference mode
-            self._write(ids, x)
-
-    def _write(self, ids: Tensor, x: Tensor) -> None:
-        new = self.hasher is None or self._total is None or self._total.device != x.device
-        if self.hasher is None:
-            self.hasher = SignHasher(x.shape[1], self.table.bits, seed=self.seed, center=self.center)
-        if x.shape[1] != self.hasher.dim:
+        """Take embeddings `[m, dim]`, to hash them and keep the codes of those that are finite."""
+        if self.hasher is not None and x.shape[1] != self.hasher.dim:
             raise ValueError(
                 f"embeddings had {self.hasher.dim} dimensions until now, these have {x.shape[1]}; "
                 "a sampler observes one model."
             )
+        with torch.inference_mode(mode=False), torch.no_grad():  # what is kept must outlive an inference mode
+            if self.hasher is None:
+                self.hasher = SignHasher(x.shape[1], self.table.bits, seed=self.seed, center=self.center)
+            rows = self._gathering.rows
+            for chunk in self._gathering.add(ids, x):
+                self._hash(*chunk)
+            if self._state and self._gathering.rows is not rows:
+                self._update_state()
+
+    def _hash(self, ids: Tensor, x: Tensor) -> None:
+        assert self.hasher is not None  # noqa: S101 - as written
+        new = self._total is None or self._total.device != x.device
         if self.hasher.mean.device != x.device:
             self.hasher.to(x.device)
         if self._total is None:
@@ -88,7 +95,10 @@ class CodeStream:
         return torch.device("cpu") if self.hasher is None else self.hasher.mean.device
 
     def flush(self) -> None:
-        """Wait for the codes that are still on their way."""
+        """Hash what was put aside, and wait for the codes that are still on their way."""
+        with torch.inference_mode(mode=False), torch.no_grad():
+            for chunk in self._gathering.take():
+                self._hash(*chunk)
         self._arrivals.flush()
 
     def end_epoch(self) -> None:
@@ -116,7 +126,7 @@ class CodeStream:
 
     def state_dict(self) -> dict[str, Any]:
         """Codes, rotation, means: references that stay up to date, because loaders ask ahead of what they save."""
-        self.flush()
+        self._arrivals.flush()  # what is put aside stays so: a resumed run hashes the same rows together
         self._update_state()
         return self._state
 
@@ -125,6 +135,7 @@ class CodeStream:
             codes=self.table.codes,
             marks=self.table.marks,
             fresh=self._fresh,
+            aside=self._gathering.state_dict(),
             total=self._total,
             has_epoch_mean=self._has_epoch_mean,
             hasher=None if self.hasher is None else dict(self.hasher.state_dict()),
@@ -138,6 +149,7 @@ class CodeStream:
                 f"sampler has {len(self.table)} samples with {self.table.bits} bits; build it as the saved one was."
             )
         self._arrivals.clear()
+        self._gathering.load_state_dict(state["aside"])
         self.table.codes.copy_(state["codes"])
         self.table.marks.copy_(state["marks"])
         self._fresh.copy_(state["fresh"])

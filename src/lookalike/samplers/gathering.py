@@ -1,0 +1,62 @@
+"""Rows of several batches, together: what is computed for a thousand rows costs hardly more than for a few."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROWS = 1024
+
+
+class Gathering:
+    """Embeddings with their ids, in order, until there are `rows` of them.
+
+    On a GPU hashing a batch takes a few dozen launches, which for a small model would be a noticeable share of a step;
+    to put it aside takes one. The state is tensors that stay up to date, so that it can be asked for ahead of time.
+    """
+
+    def __init__(self, rows: int = ROWS) -> None:
+        self.most = rows
+        self.ids = torch.empty(rows, dtype=torch.int64)
+        self.count = torch.zeros(1, dtype=torch.int64)
+        self.rows: Tensor | None = None  # [most, dim], where the embeddings come from
+
+    def add(self, ids: Tensor, x: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+        """Put rows aside; yields ids and rows, oldest first, whenever there are enough."""
+        if self.rows is not None and (self.rows.dtype, self.rows.device) != (x.dtype, x.device):
+            yield from self.take()
+            self.rows = None
+        if self.rows is None:
+            self.rows = torch.empty((self.most, x.shape[1]), dtype=x.dtype, device=x.device)
+        first, count = 0, int(self.count)
+        while first < len(ids):
+            taken = min(len(ids) - first, self.most - count)
+            self.ids[count : count + taken] = ids[first : first + taken]
+            self.rows[count : count + taken] = x[first : first + taken]
+            first, count = first + taken, count + taken
+            self.count.fill_(count)
+            if count == self.most:
+                yield from self.take()
+                count = 0
+
+    def take(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """What is there, if anything; then nothing is."""
+        count = int(self.count)
+        if count and self.rows is not None:
+            self.count.zero_()
+            yield self.ids[:count].clone(), self.rows[:count]
+
+    def state_dict(self) -> dict[str, Any]:
+        """What is put aside."""
+        return {"ids": self.ids, "count": self.count, "rows": self.rows}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on with what was put aside."""
+        self.ids.copy_(state["ids"])
+        self.count.copy_(state["count"])
+        self.rows = None if state["rows"] is None else state["rows"].clone()
