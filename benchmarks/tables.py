@@ -15,7 +15,10 @@ from lookalike.comparison import HEADINGS, cells, markdown
 ROOT = Path(__file__).parents[1]
 PAGES = (
     "README.md", "docs/kernels.md", "docs/batches.md", "docs/training.md", "docs/analysis.md", "docs/theory.md",
-    "docs/data.md",
+    "docs/data.md", "docs/results.md",
+)  # fmt: skip
+COMPARISONS = (
+    "compare_glyphs", "compare_cjk", "compare_emoji", "compare_grocery", "compare_medquad", "compare_debian",
 )  # fmt: skip
 
 
@@ -246,6 +249,17 @@ def _msmarco() -> str:
     return f"{_markdown(header, rows)}\n\n{note}"
 
 
+def _observe() -> str:
+    result = record.read("observe")
+    settings = result["settings"]
+    rows = [[row["towers"], row["rows_at_a_time"], f"{row['milliseconds']:.2f} ms"] for row in result["observe"]]
+    note = (
+        f"Host time of a call, {settings['pairs_per_batch']} pairs per batch, dimension {settings['dim']}, "
+        f"{settings['bits']} bits; {result['machine']['gpu']}; from `benchmarks/results/observe.json`."
+    )
+    return f"{_markdown(['towers', 'rows hashed at a time', '`observe`'], rows)}\n\n{note}"
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "quality": _quality,
     "search": _search,
@@ -255,9 +269,9 @@ TABLES: dict[str, Callable[[], str]] = {
     "batches": _batches,
     "plan": _plan,
     "msmarco": _msmarco,
+    "observe": _observe,
     "hardness": partial(_compared, "hardness"),
-    "compare_glyphs": partial(_compared, "compare_glyphs"),
-    "compare_cjk": partial(_compared, "compare_cjk"),
+    **{name: partial(_compared, name) for name in COMPARISONS},
 }
 
 

@@ -81,7 +81,7 @@ def test_compare_on_images_is_the_papers_table(tmp_path):
     assert (code, err) == (0, "")
     table = json.loads((tmp_path / "runs" / "compare.json").read_text())
     assert [row["sampler"].partition(":")[0] for row in table["rows"]] == [*STRATEGIES, "lsh"]
-    assert table["encoder"] == f"transformers:{model}"
+    assert table["encoder"] == "transformers:model"  # without the folder
     assert table["data_options"] == {"size": 32}
     code, _, err = run("analyze", tmp_path / "runs" / "lsh-512-seed0", "--bits", "64", "--k", "3", cwd=tmp_path)
     assert (code, err) == (0, "")

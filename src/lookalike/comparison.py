@@ -96,7 +96,7 @@ def compare(
     table = {
         "data": Path(source.name).name,
         "data_options": source.options,
-        "encoder": model.get("encoder", "convnet"),
+        "encoder": _encoder_name(model.get("encoder", "convnet")),
         "description": loaded.description,
         "data_checksum": loaded.checksum,
         "model": first["config"]["model"],
@@ -197,13 +197,20 @@ def markdown(table: dict[str, Any]) -> str:
     return f"{text}\n\n{conditions(table)}\n"
 
 
+def _encoder_name(encoder: str) -> str:
+    """Without the folder of a local copy."""
+    kind, colon, name = encoder.partition(":")
+    return f"{kind}{colon}{Path(name).name}" if Path(name).expanduser().is_dir() and name else encoder
+
+
 def conditions(table: dict[str, Any]) -> str:
     """What the figures hold for."""
     about, settings = table["description"], next(iter(table["settings"].values()))
     where = table["machine"].get("gpu") or table["machine"]["processor"]
+    model = f"{table['encoder']}, {table['model']}" if "encoder" in table else table["model"]
     at_a_time = f", {table['jobs']} runs at a time, so without times" if table["jobs"] > 1 else ""
     return (
-        f"{about[0].upper()}{about[1:]}. {table['model']}, {settings['epochs']} epochs, {settings['batch_size']} pairs "
-        f"per batch, {table['seeds']} seeds; in points, ± standard deviation, over random (R@1) ± standard error; "
-        f"{where}{at_a_time}."
+        f"{about[0].upper()}{about[1:]}. {model[0].upper()}{model[1:]}, {settings['epochs']} epochs, "
+        f"{settings['batch_size']} pairs per batch, {table['seeds']} seeds; in points, ± standard deviation, over "
+        f"random (R@1) ± standard error; {where}{at_a_time}."
     )

@@ -1,0 +1,61 @@
+"""What `observe` costs a training step on a GPU: milliseconds of the host, per batch.
+
+python -m benchmarks.observe
+"""
+
+import time
+from collections.abc import Iterator
+
+import torch
+
+from benchmarks import record
+from lookalike import LSHBatchSampler
+from lookalike.machine import machine
+from lookalike.samplers.gathering import ROWS, Gathering
+
+N, BATCH, DIM, BITS, EPOCHS = 20_000, 64, 384, 512, 3
+
+
+def main() -> None:
+    """Measure embeddings put aside, as they are, and hashed at once, as they could be; write the result."""
+    rows = [
+        {
+            "towers": 2 if paired else 1,
+            "rows_at_a_time": gathered,
+            "milliseconds": round(min(_epochs(paired, gathered)), 3),
+        }
+        for paired in (False, True)
+        for gathered in (BATCH * (1 if paired else 2), ROWS)
+    ]
+    settings = {"n": N, "pairs_per_batch": BATCH, "dim": DIM, "bits": BITS, "epochs": EPOCHS}
+    print(rows)
+    print(record.write("observe", {"machine": machine("cuda"), "settings": settings, "observe": rows}))
+
+
+def _epochs(paired: bool, gathered: int) -> Iterator[float]:
+    """Milliseconds per call, of every epoch."""
+    x = torch.nn.functional.normalize(torch.randn(N, DIM, device="cuda"), dim=1)
+    sampler = (
+        LSHBatchSampler(None, BATCH, pairs=N, bits=BITS)
+        if paired
+        else LSHBatchSampler(torch.arange(N) // 2, 2 * BATCH, bits=BITS)
+    )
+    for stream in sampler._streams.values():  # noqa: SLF001
+        stream._gathering = Gathering(gathered)  # noqa: SLF001
+    for _ in range(EPOCHS):
+        spent, calls = 0.0, 0
+        for batch in sampler:
+            ids = torch.tensor(batch)
+            z = x[ids.cuda()]
+            torch.cuda.synchronize()
+            began = time.perf_counter()
+            if paired:
+                sampler.observe(ids, query=z, reference=z)
+            else:
+                sampler.observe(ids, z)
+            spent, calls = spent + time.perf_counter() - began, calls + 1
+        yield 1000 * spent / calls
+
+
+if __name__ == "__main__":
+    main()
