@@ -1,0 +1,170 @@
+"""Draw the pictures of concepts.md: each shows one arrow of the design, computed by the functions it is about.
+
+python docs/pictures/draw.py
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+import torch
+from matplotlib import pyplot as plt
+from matplotlib.patches import Rectangle
+
+from lookalike import InfoNCE, LSHBatchSampler, SignHasher, compose_batches, hamming_topk, hard_negatives
+from lookalike.data.synthetic import clustered_embeddings
+
+INK, PALE, BLUE, RED, GREEN = "#1f2933", "#d5dbe1", "#2563eb", "#dc2626", "#059669"
+BATCH_COLOURS = plt.get_cmap("tab10").colors
+SIDE = 12  # points per inch-like unit of the squares that bits are drawn as
+
+mpl.rcParams.update(
+    {"svg.hashsalt": "lookalike", "svg.fonttype": "none", "font.family": "sans-serif", "font.size": 10,
+     "text.color": INK, "axes.labelcolor": INK, "axes.edgecolor": PALE, "figure.facecolor": "white"}
+)  # fmt: skip
+
+
+def main(folder: Path) -> None:
+    """Draw all of them."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, draw in PICTURES.items():
+        figure = draw()
+        figure.savefig(folder / f"{name}.svg", bbox_inches="tight", pad_inches=0.1, metadata={"Date": None})
+        plt.close(figure)
+
+
+def codes() -> Any:
+    """Embeddings -> codes: on which side of each hyperplane through the mean."""
+    generator = torch.Generator().manual_seed(1)
+    centres = torch.tensor([[2.2, 1.6], [-0.6, 2.4], [1.4, -0.4]])
+    x = centres.repeat_interleave(14, 0) + 0.42 * torch.randn(42, 2, generator=generator)
+    hasher = SignHasher(dim=2, bits=8, seed=4)
+    hasher.update_mean(x)
+    bits = np.unpackbits(hasher.encode(x).numpy(), axis=1, bitorder="little")
+    figure, (plane, table) = plt.subplots(1, 2, figsize=(8.4, 3.8), width_ratios=(3, 2))
+    mean = hasher.mean.numpy()
+    for row in hasher.rows.numpy():
+        along = np.array([-row[1], row[0]])
+        plane.axline(mean, mean + along, color=PALE, lw=1)
+    shown = [3, 8, 20, 35]
+    plane.scatter(*x.T, s=16, color=INK, alpha=0.35, lw=0)
+    plane.scatter(*mean, marker="+", s=90, color=INK)
+    plane.annotate("mean", mean, (6, -12), textcoords="offset points", fontsize=9)
+    for place, i in enumerate(shown):
+        colour = BATCH_COLOURS[place]
+        plane.scatter(*x[i], s=60, color=colour, zorder=3)
+        _bits(table, bits[i], y=3 - place, colour=colour)
+    plane.set(xticks=[], yticks=[], title="embeddings, and hyperplanes of a random rotation")
+    plane.set_aspect("equal")
+    table.set(xlim=(-1.2, 8.2), ylim=(-0.6, 4), title="a bit per hyperplane: which side")
+    table.set_axis_off()
+    return figure
+
+
+def neighbours() -> Any:
+    """Codes -> neighbours: those that differ in the fewest bits."""
+    packed, labels, _ = _small_set()
+    found = hamming_topk(packed[:1], packed, k=7)
+    figure, axes = plt.subplots(figsize=(8.4, 3.2))
+    _rows(axes, packed, found.indices[0], found.distances[0], lambda place: BLUE if place == 0 else INK)
+    axes.text(33, len(found.indices[0]) - 0.25, "bits that differ", color=RED, fontsize=9)
+    return figure
+
+
+def negatives() -> Any:
+    """Neighbours -> hard negatives: the nearest of another label."""
+    packed, labels, _ = _small_set()
+    near = hamming_topk(packed[:1], packed, k=7)
+    kept = set(hard_negatives(packed, labels, k=4).indices[0].tolist())
+    figure, axes = plt.subplots(figsize=(8.4, 3.2))
+
+    def colour(place: int) -> str:
+        return BLUE if place == 0 else RED if int(near.indices[0, place]) in kept else PALE
+
+    _rows(axes, packed, near.indices[0], near.distances[0], colour)
+    for place, i in enumerate(near.indices[0].tolist()):
+        said = "the anchor" if place == 0 else "hard negative" if i in kept else "its own label: left out"
+        axes.text(37.5, len(near.indices[0]) - 1 - place, f"label {int(labels[i])}   {said}", va="center", fontsize=9)
+    return figure
+
+
+def batches() -> Any:
+    """Hard negatives -> batches: pairs that are hard for each other come together."""
+    generator = torch.Generator().manual_seed(3)
+    x = torch.rand(96, 2, generator=generator)
+    distances = torch.cdist(x, x).fill_diagonal_(torch.inf)
+    near = distances.topk(8, largest=False).indices
+    figure, axes = plt.subplots(1, 2, figsize=(8.4, 4.0))
+    for axis, hardness, title in ((axes[0], 0.0, "random batches"), (axes[1], 1.0, "batches of hard negatives")):
+        composed = compose_batches(near, 12, hardness=hardness, seed=0)
+        for number, (first, last) in enumerate(zip(composed.offsets[:-1], composed.offsets[1:], strict=True)):
+            ids = composed.ids[first:last].long()
+            axis.scatter(*x[ids].T, s=44, color=BATCH_COLOURS[number % 10], lw=0)
+        axis.set(xticks=[], yticks=[], title=f"{title}: a colour each")
+        axis.set_aspect("equal")
+    return figure
+
+
+def training() -> Any:
+    """Batches -> training: what the loss sees of a random batch and of a mined one."""
+    x, _ = clustered_embeddings(2000, dim=64)
+    labels = torch.arange(2000) // 2
+    x[1::2] = torch.nn.functional.normalize(x[::2] + 0.05 * torch.randn(1000, 64, generator=torch.Generator().manual_seed(0)), dim=1)
+    sampler = LSHBatchSampler(labels, 48, bits=256)
+    chosen = []
+    for _ in range(2):
+        for place, ids in enumerate(sampler):
+            sampler.observe(ids, x[ids])
+            if place == 0:
+                chosen.append(ids)
+    figure, axes = plt.subplots(1, 2, figsize=(8.4, 4.0))
+    criterion = InfoNCE(learnable=False, label_smoothing=0.0)
+    for axis, ids, title in zip(axes, chosen, ("first epoch, random", "second epoch, mined"), strict=True):
+        query, reference = x[ids[::2]], x[ids[1::2]]
+        shown = axis.imshow(query @ reference.T, vmin=-0.2, vmax=1, cmap="Blues")
+        axis.set(xticks=[], yticks=[], title=f"{title}: loss {float(criterion(query, reference)):.2f}",
+                 xlabel="references", ylabel="queries")  # fmt: skip
+    figure.colorbar(shown, ax=axes, label="cosine", shrink=0.8)
+    return figure
+
+
+def _small_set() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Codes of 32 bits, labels and embeddings of two dozen samples, four of each label."""
+    x, _ = clustered_embeddings(24, dim=16, seed=2)
+    labels = torch.arange(24) // 4
+    x = torch.nn.functional.normalize(x + 0.8 * x[labels * 4], dim=1)  # samples of a label are alike
+    hasher = SignHasher(dim=16, bits=32)
+    hasher.update_mean(x)
+    return hasher.encode(x), labels, x
+
+
+def _rows(axes: Any, packed: torch.Tensor, ids: torch.Tensor, distances: torch.Tensor, colour: Any) -> None:
+    """A row of bits per sample, those that differ from the first in red."""
+    bits = np.unpackbits(packed.numpy(), axis=1, bitorder="little")
+    for place, (i, distance) in enumerate(zip(ids.tolist(), distances.tolist(), strict=True)):
+        y = len(ids) - 1 - place
+        _bits(axes, bits[i], y, colour(place), differing=bits[i] != bits[int(ids[0])])
+        axes.text(33.2, y, f"{distance}", va="center", fontsize=10, weight="bold")
+    axes.set(xlim=(-1.5, 50), ylim=(-0.7, len(ids) + 0.1))
+    axes.set_aspect("equal")
+    axes.set_axis_off()
+
+
+def _bits(axes: Any, bits: Any, y: float, colour: Any, differing: Any = None) -> None:
+    axes.add_patch(Rectangle((-1.1, y - 0.3), 0.6, 0.6, color=colour))
+    for place, bit in enumerate(bits):
+        differs = differing is not None and differing[place]
+        axes.add_patch(
+            Rectangle((place, y - 0.36), 0.8, 0.72, facecolor=INK if bit else "white", edgecolor=RED if differs else PALE,
+                      lw=1.8 if differs else 0.8)
+        )  # fmt: skip
+
+
+PICTURES = {"codes": codes, "neighbours": neighbours, "negatives": negatives, "batches": batches, "training": training}
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent)
