@@ -1,17 +1,23 @@
-"""A text model that is built in a second, and pairs of texts for it."""
+"""A text model that is built in a second, pairs of texts for it, and a trainer of both."""
 
 import random
 
 import torch
 from datasets import Dataset
 from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer, SentenceTransformerTrainingArguments
+from sentence_transformers.util import cos_sim
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
+
+try:
+    from sentence_transformers.sentence_transformer import losses
+except ImportError:  # before version 6
+    from sentence_transformers import losses  # noqa: F401
 
 TOPICS, WORDS = 12, 20
 
 
-def tiny_model(folder, seed=0):
+def save_tiny_model(folder, seed=0):
     """BERT of one layer over the words of `pairs`, from a configuration: nothing is downloaded."""
     words = [f"w{topic}x{word}" for topic in range(TOPICS) for word in range(WORDS)]
     vocabulary = {word: i for i, word in enumerate(["[PAD]", "[UNK]", *words])}
@@ -24,7 +30,7 @@ def tiny_model(folder, seed=0):
         max_position_embeddings=32,
     )  # fmt: skip
     BertModel(config).save_pretrained(folder)
-    return SentenceTransformer(str(folder), device="cpu")  # pools by the mean
+    return str(folder)
 
 
 def pairs(number=240, seed=0, negatives=0):
@@ -41,14 +47,39 @@ def pairs(number=240, seed=0, negatives=0):
     return Dataset.from_dict(columns)
 
 
-def make_trainer(folder, dataset, loss, *, model=None, evaluation=None, batch_size=12, **options):
-    """A trainer on the CPU that reports to nobody."""
-    model = model or tiny_model(folder / "model")
+def make_trainer(model_folder, output_folder, dataset, make_loss, *, evaluation=None, batch_size=12, **options):
+    """A trainer on the CPU that reports to nobody. `make_loss` makes the loss of a model, or losses by name."""
+    model = SentenceTransformer(model_folder, device="cpu")
     options = {"num_train_epochs": 2, "save_strategy": "no", "learning_rate": 1e-3, "logging_steps": 1} | options
     arguments = SentenceTransformerTrainingArguments(
-        output_dir=str(folder / "run"), per_device_train_batch_size=batch_size, report_to=[], use_cpu=True,
+        output_dir=str(output_folder), per_device_train_batch_size=batch_size, report_to=[], use_cpu=True,
         disable_tqdm=True, **options,
     )  # fmt: skip
     return SentenceTransformerTrainer(
-        model=model, args=arguments, train_dataset=dataset, eval_dataset=evaluation, loss=loss(model)
+        model=model, args=arguments, train_dataset=dataset, eval_dataset=evaluation, loss=make_loss(model)
     )
+
+
+def measuring(hardness):
+    """cos_sim for a loss, that notes the mean cosine of the hardest negative in every training batch."""
+
+    def similarity(anchors, candidates):
+        scores = cos_sim(anchors, candidates)
+        if torch.is_grad_enabled():
+            own = torch.eye(*scores.shape, dtype=torch.bool)
+            hardness.append(float(scores.detach().masked_fill(own, -1).max(1).values.mean()))
+        return scores
+
+    return similarity
+
+
+def note_batches(mining):
+    """The row numbers of every batch whose embeddings the mining receives from now on, with those embeddings."""
+    seen, receive = [], mining._recorder._receive
+
+    def noting(numbers, anchors, positives):
+        seen.append((numbers.tolist(), anchors.clone(), positives.clone()))
+        receive(numbers, anchors, positives)
+
+    mining._recorder._receive = noting
+    return seen

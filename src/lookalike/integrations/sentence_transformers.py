@@ -56,7 +56,7 @@ class HardNegatives(TrainerCallback):  # type: ignore[misc]
     """Batches of mutual hard negatives for a `SentenceTransformerTrainer`, from the embeddings of its own steps.
 
     For data sets of pairs, (anchor, positive) or (anchor, positive, negative, ...), and losses for which the other
-    rows of a batch are negatives: MultipleNegativesRankingLoss, its cached and symmetric forms, GISTEmbedLoss, any of
+    rows of a batch are negatives: MultipleNegativesRankingLoss, its cached form, GISTEmbedLoss, any of
     them in MatryoshkaLoss. Pairs that share an anchor or a positive never meet in a batch.
 
     Args:
@@ -72,7 +72,7 @@ class HardNegatives(TrainerCallback):  # type: ignore[misc]
     def __init__(self, *, labels: Any = None, normalize: bool = True, **options: Any) -> None:
         if unknown := set(options) - OPTIONS:
             raise TypeError(f"HardNegatives takes {', '.join(sorted(OPTIONS))}, not {', '.join(sorted(unknown))}.")
-        LSHBatchSampler(None, 2, pairs=2, **options)  # what is wrong is said now, not when training starts
+        LSHBatchSampler(None, 2, pairs=2, shard=False, **options)  # what is wrong is said now, not when training starts
         self.labels, self.normalize, self.options = labels, normalize, options
         self._parts: dict[str, _Part] = {}  # by name; "" where there is one data set alone
         self._trainer: Any = None
