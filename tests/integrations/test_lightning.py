@@ -7,11 +7,12 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
+pytest.importorskip("lightning")
+
+import lightning.pytorch as pl
+
 from lookalike import LSHBatchSampler
 from lookalike.data.synthetic import clustered_embeddings
-
-pl = pytest.importorskip("lightning.pytorch")
-
 from lookalike.integrations.lightning import HardNegatives
 
 pytestmark = [  # Lightning's advice
@@ -25,7 +26,7 @@ SAMPLES, BATCHES = 120, 10
 QUIET = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False}
 
 
-class Stopped(Exception):
+class StoppedError(Exception):
     pass
 
 
@@ -42,7 +43,7 @@ def make_module(package, *, paired=False, stop_at=None, answer=True):
         def training_step(self, batch, _):
             ids, x = batch
             if len(self.steps) == stop_at:
-                raise Stopped
+                raise StoppedError
             self.steps.append(ids.tolist())
             z = torch.nn.functional.normalize(self.layer(x), dim=1)
             query, reference = (z, z.roll(1, 1)) if paired else (z[::2], z[1::2])
@@ -63,7 +64,8 @@ def fit(package, folder, module, *, sampler=None, workers=0, checkpoint=None, ca
     loader = DataLoader(TensorDataset(torch.arange(SAMPLES), x), batch_sampler=sampler, num_workers=workers)
     options = {"max_epochs": 3, "use_distributed_sampler": False} | options
     trainer = importlib.import_module(package).Trainer(
-        accelerator="cpu", default_root_dir=folder, callbacks=[callback or HardNegatives(sampler), *saving], **QUIET, **options,
+        accelerator="cpu", default_root_dir=folder, callbacks=[callback or HardNegatives(sampler), *saving],
+        **QUIET, **options,
     )  # fmt: skip
     trainer.fit(module, loader, ckpt_path=checkpoint)
     return sampler
@@ -76,7 +78,9 @@ def test_batches_are_observed(package, paired, tmp_path):
     sampler = LSHBatchSampler(None, 12, pairs=SAMPLES, bits=64) if paired else None
     module = make_module(package, paired=paired)
     sampler = fit(package, tmp_path, module, sampler=sampler, enable_checkpointing=False)
-    epochs = [sum(module.steps[start : start + BATCHES], []) for start in range(0, 3 * BATCHES, BATCHES)]
+    epochs = [
+        [i for step in module.steps[start : start + BATCHES] for i in step] for start in range(0, 3 * BATCHES, BATCHES)
+    ]
     assert [sorted(epoch) for epoch in epochs] == [list(range(SAMPLES))] * 3
     assert epochs[1] != epochs[2]
     assert sampler.epoch == 2
@@ -102,7 +106,7 @@ def test_a_stopped_run_goes_on(package, every, stop, workers, limit, tmp_path):
     whole = make_module(package)
     fit(package, tmp_path, whole, limit_train_batches=limit, enable_checkpointing=False)
     stopped = make_module(package, stop_at=stop)
-    with pytest.raises(Stopped):
+    with pytest.raises(StoppedError):
         fit(package, tmp_path, stopped, limit_train_batches=limit, workers=workers, saving=save())
     saved = stop // every * every
     resumed = make_module(package)

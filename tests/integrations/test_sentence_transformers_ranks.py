@@ -6,27 +6,28 @@ import torch
 pytest.importorskip("sentence_transformers")
 pytest.importorskip("datasets")
 
+from datasets import Dataset
+
+from lookalike.integrations.sentence_transformers import HardNegatives
+from tests.integrations.texts import losses, make_trainer, note_batches, pairs
 from tests.processes import on_ranks
 
 PAIRS, BATCH, TWINS = 100, 6, 20  # rows 2 i and 2 i + 1, below TWINS, share an anchor
 
 
-def twins(pairs):
+def twins():
     data = pairs(PAIRS)
     anchors = [data["anchor"][i - i % 2 if i < TWINS else i] for i in range(PAIRS)]
-    return type(data).from_dict({"anchor": anchors, "positive": list(data["positive"])})
+    return Dataset.from_dict({"anchor": anchors, "positive": list(data["positive"])})
 
 
-def train(rank, model_folder, folder):
-    from lookalike.integrations.sentence_transformers import HardNegatives
-    from tests.integrations.texts import losses, make_trainer, note_batches, pairs
-
+def train(_rank, model_folder, folder):
     def gathering(model):
         return losses.MultipleNegativesRankingLoss(model, gather_across_devices=True)
 
     def run(make_loss, name, resume=None, **options):
         torch.manual_seed(0)
-        trainer = make_trainer(model_folder, f"{folder}/{name}", twins(pairs), make_loss, batch_size=BATCH, **options)
+        trainer = make_trainer(model_folder, f"{folder}/{name}", twins(), make_loss, batch_size=BATCH, **options)
         mining = HardNegatives(bits=64).attach(trainer)
         seen = note_batches(mining)
         trainer.train(resume_from_checkpoint=resume)

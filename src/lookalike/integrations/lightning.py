@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-import importlib
 import logging
 from typing import TYPE_CHECKING, Any
 
-from torch import Tensor
+try:
+    from lightning.pytorch import Callback
+except ImportError:  # the same under its older name
+    try:
+        from pytorch_lightning import Callback
+    except ImportError as error:
+        raise ImportError(
+            f"training with Lightning needs more than is installed ({error}): pip install 'lookalike[lightning]'"
+        ) from error
 
 if TYPE_CHECKING:
-    from lightning.pytorch import Callback
-
     from lookalike.samplers import EpochBatchSampler
-else:
-    for package in ("lightning.pytorch", "pytorch_lightning"):
-        try:
-            Callback = importlib.import_module(package).Callback
-            break
-        except ModuleNotFoundError as error:
-            missing = error
-    else:
-        raise ImportError(
-            f"training with Lightning needs more than is installed ({missing}): pip install 'lookalike[lightning]'"
-        )
 
 __all__ = ["HardNegatives"]
 
@@ -35,7 +29,7 @@ ADVICE = (
 )
 
 
-class HardNegatives(Callback):
+class HardNegatives(Callback):  # type: ignore[misc]
     """Observes what `training_step` returns, tells the sampler of epochs and keeps its state in every checkpoint.
 
     `training_step` returns a dictionary: the loss, `ids` as the sampler yielded them, and `embeddings`, or `query` and
@@ -66,7 +60,9 @@ class HardNegatives(Callback):
         """Say so if the loader has another batch sampler."""
         loaders = trainer.fit_loop._combined_loader.flattened  # noqa: SLF001 - in whatever form they were given
         if not any(getattr(loader, "batch_sampler", None) is self.sampler for loader in loaders):
-            raise ValueError("no training loader has this sampler; make it with DataLoader(..., batch_sampler=sampler).")
+            raise ValueError(
+                "no training loader has this sampler; make it with DataLoader(..., batch_sampler=sampler)."
+            )
 
     def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:  # noqa: ARG002
         """Go to the next epoch, also where `limit_train_batches` left the last one unfinished."""
@@ -78,7 +74,7 @@ class HardNegatives(Callback):
         self._epoch_is_over = bool(trainer.is_last_batch)
         if not isinstance(outputs, dict) or "ids" not in outputs:
             return
-        towers: dict[str, Tensor] = {name: outputs[name] for name in TOWERS if name in outputs}
+        towers = {name: outputs[name] for name in TOWERS if name in outputs}
         self.sampler.observe(outputs["ids"], **towers)
         self._num_observed += 1
 

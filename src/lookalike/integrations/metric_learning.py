@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -11,15 +10,20 @@ from torch.utils.data import Dataset
 
 from lookalike.checks import checked_bits, checked_positive
 from lookalike.hashing import SignHasher
-from lookalike.samplers import EpochBatchSampler
 from lookalike.search import hamming_topk
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lookalike.samplers import EpochBatchSampler
 
 try:
     from pytorch_metric_learning.losses import CrossBatchMemory
     from pytorch_metric_learning.miners import BaseMiner
 except ImportError as error:
     raise ImportError(
-        f"pytorch-metric-learning's part needs more than is installed ({error}): pip install 'lookalike[metric-learning]'"
+        f"mining for pytorch-metric-learning needs more than is installed ({error}): "
+        "pip install 'lookalike[metric-learning]'"
     ) from error
 
 __all__ = ["HammingMemory", "HammingMiner", "HardNegatives"]
@@ -142,6 +146,8 @@ class HammingMemory(CrossBatchMemory):  # type: ignore[misc]
         seed: Decides the rotation.
     """
 
+    code_memory: Tensor  # uint8 [memory_size, bits / 8]
+
     def __init__(
         self,
         loss: nn.Module,
@@ -193,7 +199,7 @@ class _OfReferences(nn.Module):
     def forward(self, embeddings: Tensor, labels: Tensor, found: Any, ref_emb: Tensor, ref_labels: Tensor) -> Any:
         """As losses of pytorch-metric-learning."""
         positives, negatives = found[1], found[-1]
-        used, places = torch.cat([positives, negatives]).unique(return_inverse=True)
+        used, places = torch.unique(torch.cat([positives, negatives]), return_inverse=True)
         if len(used) == 0:
             return self.loss(embeddings, labels, found, ref_emb, ref_labels)
         moved = list(found)
@@ -207,4 +213,5 @@ def _pairs(codes: Tensor, labels: Tensor, ref_codes: Tensor, ref_labels: Tensor,
         matches.fill_diagonal_(False)
     found = hamming_topk(codes, ref_codes, k, query_labels=labels, database_labels=ref_labels).indices
     anchors, places = (found >= 0).nonzero(as_tuple=True)
-    return (*matches.nonzero(as_tuple=True), anchors, found[anchors, places])
+    with_positives, positives = matches.nonzero(as_tuple=True)
+    return with_positives, positives, anchors, found[anchors, places]

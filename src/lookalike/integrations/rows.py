@@ -22,8 +22,8 @@ class NumberedRows(Dataset):  # type: ignore[misc]
     @classmethod
     def of(cls, dataset: Dataset, number_column: str, first_number: int) -> Self:
         """The same rows, numbered from `first_number`; `dataset` stays as it is."""
-        view = copy.copy(dataset)
-        view.__class__ = cls
+        view: Self = copy.copy(dataset)
+        view.__class__ = cls  # as if it had been made so; a Dataset cannot be made of another
         view.number_column, view.first_number = number_column, first_number
         return view
 

@@ -7,12 +7,11 @@ import inspect
 import logging
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import torch
 import torch.nn.functional as F  # noqa: N812 - as everybody calls it
 from torch import Tensor, nn
-from torch.utils.data import BatchSampler
 
 from lookalike.checks import checked_labels
 from lookalike.files import replacing
@@ -20,6 +19,9 @@ from lookalike.integrations.dealing import DealtBatches
 from lookalike.integrations.recording import Recorder
 from lookalike.integrations.texts import pair_sampler
 from lookalike.samplers import LSHBatchSampler, ranks
+
+if TYPE_CHECKING:
+    from torch.utils.data import BatchSampler
 
 try:
     from datasets import Dataset, DatasetDict
