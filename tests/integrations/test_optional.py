@@ -25,7 +25,8 @@ def test_a_missing_library_is_named_with_the_command_that_installs_it(module, mo
 
 
 def test_lookalike_itself_imports_none_of_them():
-    libraries = {library for needed, _ in LIBRARIES.values() for library in needed} | {"datasets", "transformers"}
+    libraries = {library for needed, _ in LIBRARIES.values() for library in needed}
+    libraries |= {"datasets", "torchvision", "transformers"}
     program = (
         "import sys, lookalike\n"
         "for name in lookalike.__all__: getattr(lookalike, name)\n"
