@@ -44,6 +44,7 @@ def test_every_sample_is_observed_with_its_own_embedding(workers):
 
     sampler.observe = noting
     trainer.train(num_epochs=2)
+    trainer.dataloader_iter = None  # ends its workers now, not whenever garbage is collected
     assert trainer.iterations_per_epoch == 10
     assert sampler.epoch == 1
     assert sorted(observed) == list(range(120))
