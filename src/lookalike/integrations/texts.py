@@ -38,14 +38,17 @@ def pair_sampler(dataset: Any, columns: list[str], labels: Any, batch_size: int,
     numbers = [_numbers(_values(dataset, column)) for column, text in zip(columns, is_text, strict=True) if text]
     if not all(is_text[:2]):  # images or other things, of which equality says little
         numbers = []
-    members = np.stack(numbers[:2], axis=1) if numbers else np.empty((len(dataset), 0), np.int64)
-    keeping_apart = members
-    if labels is not None:
-        given = checked_labels("labels", labels, len(dataset)).tolist()
-        keeping_apart = np.column_stack([members, _numbers(("label", label) for label in given)])
-    groups = connected(keeping_apart) if keeping_apart.size else None
-    if len(numbers) > 2:
-        negatives = np.stack(numbers[2:], axis=1)
+    own = None if labels is None else np.unique(checked_labels("labels", labels, len(dataset)), return_inverse=True)[1]
+    if not numbers:
+        return LSHBatchSampler(own, batch_size, pairs=len(dataset), **options)
+    members = np.stack(numbers[:2], axis=1)
+    groups = connected(members)
+    too_large = np.bincount(groups)[groups] > len(dataset) // batch_size  # for a place in a batch each
+    groups[too_large] = len(dataset) + np.unique(members[:, 1], return_inverse=True)[1][too_large]
+    if own is not None:
+        groups = connected(np.stack([groups, -1 - own], axis=1))
+    if len(numbers) > 2 or too_large.any():
+        negatives = np.stack(numbers[2:], axis=1) if len(numbers) > 2 else np.empty((len(dataset), 0), np.int64)
         return TextPairBatchSampler(negatives, members, groups, batch_size, pairs=len(dataset), **options)
     return LSHBatchSampler(groups, batch_size, pairs=len(dataset), **options)
 
@@ -86,10 +89,11 @@ def connected(members: Array) -> Array:
 
 
 class TextPairBatchSampler(LSHBatchSampler):
-    """An `LSHBatchSampler` of pairs with further negatives, none of which is a text of another pair in its batch.
+    """An `LSHBatchSampler` of pairs, none of which has a text in common with another of its batch, negatives included.
 
-    Labels cannot say this: in sets whose negatives were mined, every negative is some other pair's positive, and all
-    pairs would be connected to one label. So pairs that disagree change places with pairs of other batches instead.
+    Labels cannot always say this. In sets whose negatives were mined, every negative is some other pair's positive, and
+    almost all pairs would be connected to one label; in others, chains of pairs that share an anchor or a positive are
+    longer than there are batches. So pairs that disagree change places with pairs of other batches instead.
 
     Args:
         negatives: Numbers of the texts that are each pair's own negatives, int64 `[pairs, m]`.
@@ -100,20 +104,19 @@ class TextPairBatchSampler(LSHBatchSampler):
 
     def __init__(self, negatives: Array, members: Array, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self._members = members
-        self._negatives = np.where(np.isin(negatives, members), negatives, -1)  # others harm nobody
+        everything = np.column_stack([members, negatives])
+        numbers = np.unique(everything, return_inverse=True)[1].reshape(everything.shape)
+        self._members, self._negatives = numbers[:, :2], numbers[:, 2:]
         self._warned_of_meetings = False
 
     def _compose_all(self) -> list[Tensor]:
         order, offsets = super()._compose_all()
-        if (self._negatives == -1).all():
-            return [order, offsets]
         ids = order.numpy().copy()
         met = self._separate(ids, offsets.numpy(), np.random.default_rng([self.seed, self.epoch, 1]))
         if met and not self._warned_of_meetings:
             self._warned_of_meetings = True
             logger.warning(
-                "%d pairs share a batch with a pair whose text is their negative: no other place was found; "
+                "%d pairs are in a batch with a pair that has a text in common with them: no other place was found; "
                 "smaller batches leave more places.",
                 met,
             )
@@ -124,18 +127,26 @@ class TextPairBatchSampler(LSHBatchSampler):
         met = 0
         for batch in range(len(offsets) - 1):
             first, last = int(offsets[batch]), int(offsets[batch + 1])
-            if not np.isin(self._negatives[ids[first:last]], self._members[ids[first:last]]).any():
-                continue
-            for place in range(first, last):
+            for place in first + self._suspects(ids[first:last]):
                 if self._harms(ids[place], np.delete(ids[first:last], place - first)):
-                    met += not self._exchange(ids, offsets, place, batch, rng)
+                    met += not self._exchange(ids, offsets, int(place), batch, rng)
         return met
 
+    def _suspects(self, pairs: Array) -> Array:
+        """Places in a batch of pairs of which a text may stand for another, too; few, and quickly found."""
+        members = self._members[pairs]
+        values, times = np.unique(members, return_counts=True)
+        shared = np.isin(members, values[times > 1]).any(axis=1)
+        found: Array = np.flatnonzero(shared | np.isin(self._negatives[pairs], values).any(axis=1))
+        return found
+
     def _harms(self, pair: int, others: Array) -> bool:
-        own, theirs = self._negatives[pair], self._negatives[others]
+        """Whether a text of the pair is one of the others', unless both have it as a negative."""
+        theirs = self._members[others][:, :, None]
         return bool(
-            ((self._members[others][:, :, None] == own) & (own != -1)).any()
-            or (theirs[:, :, None] == self._members[pair]).any()
+            (theirs == self._members[pair]).any()
+            or (theirs == self._negatives[pair]).any()
+            or (self._negatives[others][:, :, None] == self._members[pair]).any()
         )
 
     def _exchange(self, ids: Array, offsets: Array, place: int, batch: int, rng: np.random.Generator) -> bool:
