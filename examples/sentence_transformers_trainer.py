@@ -19,9 +19,7 @@ from transformers import BertConfig, BertModel, PreTrainedTokenizerFast, set_see
 
 from lookalike.integrations.sentence_transformers import HardNegatives
 
-MODULES = (
-    "calendar csv datetime email.message ftplib json logging pathlib random shutil smtplib statistics tarfile zipfile"
-)
+MODULES = "calendar csv datetime ftplib json logging pathlib random smtplib statistics zipfile"
 
 
 def documented_names() -> dict[str, list[str]]:

@@ -1,4 +1,8 @@
+import os
+
 import pytest
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")  # nothing is fetched, and nothing is waited for
 
 
 @pytest.fixture(scope="session")

@@ -203,13 +203,16 @@ def test_another_batch_size_cannot_go_on(trainer_of, tmp_path):
         resumed.train(resume_from_checkpoint=str(tmp_path / "checkpoint-5"))
 
 
-def test_a_checkpoint_without_a_state_is_said(trainer_of, tmp_path, caplog):
+@pytest.mark.parametrize("num_ranks", [0, 2])
+def test_a_checkpoint_without_a_state_for_all_ranks_is_said(trainer_of, tmp_path, caplog, num_ranks):
     trainer_of(pairs(60), num_train_epochs=1, save_strategy="epoch").train()
+    if num_ranks:
+        torch.save({"ranks": num_ranks, "samplers": {}}, tmp_path / "checkpoint-5" / "hard_negatives_0.pt")
     resumed = trainer_of(pairs(60))
     HardNegatives(bits=64).attach(resumed)
     with caplog.at_level(logging.WARNING, "lookalike"):
         resumed.train(resume_from_checkpoint=str(tmp_path / "checkpoint-5"))
-    assert "goes on with random batches for one epoch" in caplog.text
+    assert "the run goes on with an epoch of random batches" in caplog.text
 
 
 class Deaf(torch.nn.Module):
@@ -248,6 +251,10 @@ def test_bad_input_is_said_at_once(trainer_of):
         HardNegatives(labels=[1, 2]).attach(trainer_of(pairs(24)))
     with pytest.raises(ValueError, match="a dictionary by name, and 'a' is not in it"):
         HardNegatives(labels=[1, 2]).attach(trainer_of(DatasetDict({"a": pairs(24)})))
-    mining = HardNegatives().attach(trainer_of(pairs(24)))
+    replaced = trainer_of(pairs(24))
+    mining = HardNegatives().attach(replaced)
+    replaced.train_dataset = pairs(24)
+    with pytest.raises(ValueError, match=r"replaced after attach\(\)"):
+        replaced.train()
     with pytest.raises(ValueError, match="has a trainer already"):
         mining.attach(trainer_of(pairs(24)))

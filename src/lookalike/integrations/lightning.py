@@ -58,8 +58,9 @@ class HardNegatives(Callback):  # type: ignore[misc]
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:  # noqa: ARG002
         """Say so if the loader has another batch sampler."""
-        loaders = trainer.fit_loop._combined_loader.flattened  # noqa: SLF001 - in whatever form they were given
-        if not any(getattr(loader, "batch_sampler", None) is self.sampler for loader in loaders):
+        combined = getattr(trainer.fit_loop, "_combined_loader", None)  # all loaders, in whatever form they were given
+        loaders = [] if combined is None else combined.flattened
+        if loaders and not any(getattr(loader, "batch_sampler", None) is self.sampler for loader in loaders):
             raise ValueError(
                 "no training loader has this sampler; make it with DataLoader(..., batch_sampler=sampler)."
             )

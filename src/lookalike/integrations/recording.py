@@ -56,8 +56,9 @@ class Recorder:
         features, numbers = arguments
         if numbers is None or not torch.is_grad_enabled():  # an evaluation: rows without numbers
             return arguments
-        self._numbers, self._parts = numbers, []
-        return features, self._begin(numbers)
+        self._numbers, self._parts = numbers.cpu(), []  # before there is much on the device to wait for
+        labels = self._begin(self._numbers)
+        return features, None if labels is None else labels.to(numbers.device)
 
     def _hear(self, _: nn.Module, __: Any, output: Any) -> None:
         if self._numbers is not None and isinstance(output, dict) and "sentence_embedding" in output:

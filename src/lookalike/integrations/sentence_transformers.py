@@ -168,6 +168,8 @@ class HardNegatives(TrainerCallback):  # type: ignore[misc]
     def _get_batch_sampler(self, get_batch_sampler: Any, dataset: Any, **options: Any) -> BatchSampler | None:
         if not self._building:  # evaluations have the batches they always had
             return get_batch_sampler(dataset, **options)  # type: ignore[no-any-return]
+        if not isinstance(dataset, NumberedRows):
+            raise ValueError("train_dataset was replaced after attach(); attach to the trainer that is to be trained.")
         name, part = next(item for item in self._parts.items() if item[1].first == dataset.first_number)
         num_ranks = ranks.world()[1]
         # Accelerate deals whole batches to ranks. Where the loss gathers them again they are composed together.
@@ -196,7 +198,7 @@ class HardNegatives(TrainerCallback):  # type: ignore[misc]
     def _begin(self, numbers: Tensor) -> Tensor | None:
         """What the loss shall have for the rows' numbers: the labels of the data set, if it has any."""
         part = self._part_of(numbers)
-        return None if part.labels is None else part.labels.to(numbers.device)[numbers - part.first]
+        return None if part.labels is None else part.labels[numbers - part.first]
 
     def _receive(self, numbers: Tensor, anchors: Tensor, positives: Tensor) -> None:
         part = self._part_of(numbers)
@@ -213,11 +215,15 @@ class HardNegatives(TrainerCallback):  # type: ignore[misc]
         self._recorder.listen(self._losses(), getattr(self._trainer.model, "_orig_mod", self._trainer.model))
         if self._checkpoint is None:
             return
-        path = self._checkpoint / _file_name()
-        if not path.exists():
-            logger.warning("there is no %s: this run goes on with random batches for one epoch.", path)
+        path, num_ranks = self._checkpoint / _file_name(), ranks.world()[1]
+        saved: dict[str, Any] = (
+            torch.load(path, map_location="cpu", weights_only=True) if path.exists() else {"ranks": 0}
+        )
+        misses = float(saved["ranks"] != num_ranks)
+        if (ranks.largest(misses) if num_ranks > 1 else misses) > 0:  # together or not at all: they compose together
+            logger.warning("%s is not there for all ranks: the run goes on with an epoch of random batches.", path)
             return
-        for name, kept in torch.load(path, map_location="cpu", weights_only=True).items():
+        for name, kept in saved["samplers"].items():
             # The trainer itself skips what was trained on, so an epoch that has begun is yielded from its first batch.
             self.samplers[name].load_state_dict({**kept, "cursor": 0, "finished": False})
 
@@ -242,8 +248,9 @@ class HardNegatives(TrainerCallback):  # type: ignore[misc]
             return
         folder = Path(args.output_dir) / f"{PREFIX_CHECKPOINT_DIR}-{state.global_step}"
         folder.mkdir(parents=True, exist_ok=True)
+        kept = {name: sampler.state_dict() for name, sampler in self.samplers.items()}
         with replacing(folder / _file_name()) as temporary:
-            torch.save({name: sampler.state_dict() for name, sampler in self.samplers.items()}, temporary)
+            torch.save({"ranks": ranks.world()[1], "samplers": kept}, temporary)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:  # noqa: ARG002
         """Leave the loss alone again."""
