@@ -13,7 +13,7 @@ from datasets import Dataset
 from lightning.pytorch.callbacks import ModelCheckpoint
 
 from lookalike.integrations.sentence_transformers import HardNegatives
-from tests.integrations.test_lightning import BATCHES, SAMPLES, StoppedError, fit, make_module
+from tests.integrations.test_lightning_callback import BATCHES, SAMPLES, StoppedError, fit, make_module
 from tests.integrations.texts import losses, make_trainer, note_batches, pairs
 from tests.processes import on_ranks
 
