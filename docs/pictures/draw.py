@@ -113,7 +113,9 @@ def training() -> Any:
     """Batches -> training: what the loss sees of a random batch and of a mined one."""
     x, _ = clustered_embeddings(2000, dim=64)
     labels = torch.arange(2000) // 2
-    x[1::2] = torch.nn.functional.normalize(x[::2] + 0.05 * torch.randn(1000, 64, generator=torch.Generator().manual_seed(0)), dim=1)
+    x[1::2] = torch.nn.functional.normalize(
+        x[::2] + 0.05 * torch.randn(1000, 64, generator=torch.Generator().manual_seed(0)), dim=1
+    )
     sampler = LSHBatchSampler(labels, 48, bits=256)
     chosen = []
     for _ in range(2):

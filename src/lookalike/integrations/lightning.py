@@ -1,0 +1,96 @@
+"""Hard negatives inside Lightning's trainer: a callback next to the sampler."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+try:
+    from lightning.pytorch import Callback
+except ImportError:  # the same under its older name
+    try:
+        from pytorch_lightning import Callback
+    except ImportError as error:
+        raise ImportError(
+            f"training with Lightning needs more than is installed ({error}): pip install 'lookalike[lightning]'"
+        ) from error
+
+if TYPE_CHECKING:
+    from lookalike.samplers import EpochBatchSampler
+
+__all__ = ["HardNegatives"]
+
+logger = logging.getLogger("lookalike")
+
+TOWERS = ("embeddings", "query", "reference")
+ADVICE = (
+    "let training_step return {'loss': ..., 'ids': ..., 'embeddings': ...}, or 'query' and 'reference' in place of "
+    "'embeddings' for a data set of pairs"
+)
+
+
+class HardNegatives(Callback):  # type: ignore[misc]
+    """Observes what `training_step` returns, tells the sampler of epochs and keeps its state in every checkpoint.
+
+    `training_step` returns a dictionary: the loss, `ids` as the sampler yielded them, and `embeddings`, or `query` and
+    `reference`. Lightning detaches all but the loss. Works with the packages `lightning` and `pytorch_lightning`.
+
+    Args:
+        sampler: The `batch_sampler` of the training loader.
+
+    Example:
+        `Trainer(callbacks=[HardNegatives(sampler)], use_distributed_sampler=False)`
+    """
+
+    def __init__(self, sampler: EpochBatchSampler) -> None:
+        self.sampler = sampler
+        self._num_observed = 0  # batches of this epoch
+        self._epoch_is_over = False
+
+    def on_fit_start(self, trainer: Any, pl_module: Any) -> None:  # noqa: ARG002
+        """Refuse to train where Lightning would put a sampler of its own in the sampler's place."""
+        connector = getattr(trainer, "_accelerator_connector", None)
+        if trainer.world_size > 1 and getattr(connector, "use_distributed_sampler", False):
+            raise ValueError(
+                "on several devices Lightning replaces the batch sampler, and nothing would be mined; "
+                "use Trainer(use_distributed_sampler=False): lookalike's samplers deal the batches themselves."
+            )
+
+    def on_train_start(self, trainer: Any, pl_module: Any) -> None:  # noqa: ARG002
+        """Say so if the loader has another batch sampler."""
+        combined = getattr(trainer.fit_loop, "_combined_loader", None)  # all loaders, in whatever form they were given
+        loaders = [] if combined is None else combined.flattened
+        if loaders and not any(getattr(loader, "batch_sampler", None) is self.sampler for loader in loaders):
+            raise ValueError(
+                "no training loader has this sampler; make it with DataLoader(..., batch_sampler=sampler)."
+            )
+
+    def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:  # noqa: ARG002
+        """Go to the next epoch, also where `limit_train_batches` left the last one unfinished."""
+        self._num_observed, self._epoch_is_over = 0, False
+        self.sampler.set_epoch(trainer.current_epoch)
+
+    def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:  # noqa: ARG002
+        """Observe."""
+        self._epoch_is_over = bool(trainer.is_last_batch)
+        if not isinstance(outputs, dict) or "ids" not in outputs:
+            return
+        towers = {name: outputs[name] for name in TOWERS if name in outputs}
+        self.sampler.observe(outputs["ids"], **towers)
+        self._num_observed += 1
+
+    def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:  # noqa: ARG002
+        """Say so if nothing was learned about the batches."""
+        if not self._num_observed:
+            logger.warning("nothing was observed in a whole epoch, so batches stay random: %s.", ADVICE)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The sampler's, and whether its epoch is over, which limits on the number of batches decide as well."""
+        return {"sampler": self.sampler.state_dict(), "epoch_is_over": self._epoch_is_over}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Lightning loads it before it asks the loader for the first batch; that batch is the next one."""
+        state = dict(state_dict["sampler"])
+        if state_dict["epoch_is_over"]:
+            state["finished"] = True
+        self.sampler.load_state_dict(state)

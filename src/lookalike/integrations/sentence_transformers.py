@@ -1,0 +1,261 @@
+"""Hard negatives inside sentence-transformers' trainer: one call before `train`."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import torch
+import torch.nn.functional as F  # noqa: N812 - as everybody calls it
+from torch import Tensor, nn
+
+from lookalike.checks import checked_labels
+from lookalike.files import replacing
+from lookalike.integrations.dealing import DealtBatches
+from lookalike.integrations.recording import Recorder
+from lookalike.integrations.texts import pair_sampler
+from lookalike.samplers import LSHBatchSampler, ranks
+
+if TYPE_CHECKING:
+    from torch.utils.data import BatchSampler
+
+try:
+    from datasets import Dataset, DatasetDict
+    from sentence_transformers import SentenceTransformerTrainer
+    from transformers import TrainerCallback
+    from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, get_last_checkpoint
+
+    from lookalike.integrations.rows import NumberedRows
+except ImportError as error:
+    raise ImportError(
+        f"training with sentence-transformers needs more than is installed ({error}): pip install 'lookalike[text]'"
+    ) from error
+
+__all__ = ["HardNegatives"]
+
+logger = logging.getLogger("lookalike")
+
+RESERVED = {"labels", "batch_size", "pairs", "drop_last", "self_pairs", "shard"}  # these follow from the trainer
+OPTIONS = set(inspect.signature(LSHBatchSampler).parameters) - RESERVED
+
+
+@dataclass
+class _Part:
+    """One data set of those that are trained on."""
+
+    dataset: Dataset
+    first: int  # the number of its first row
+    label_column: str | None  # whose place the numbers take
+    labels: Tensor | None  # what was there
+    sampler: LSHBatchSampler | None = None
+
+
+class HardNegatives(TrainerCallback):  # type: ignore[misc]
+    """Batches of mutual hard negatives for a `SentenceTransformerTrainer`, from the embeddings of its own steps.
+
+    For data sets of pairs, (anchor, positive) or (anchor, positive, negative, ...), and losses for which the other
+    rows of a batch are negatives: MultipleNegativesRankingLoss, its cached form, GISTEmbedLoss, any of
+    them in MatryoshkaLoss. Pairs that share an anchor or a positive never meet in a batch.
+
+    Args:
+        labels: Integers, one per row, where more than equal texts is to be kept apart: rows with the same label are
+            no negatives of each other. With a `DatasetDict`, a dictionary of them by name.
+        normalize: Compare by cosine, as those losses do; False for dot products.
+        options: `bits`, `hardness`, `clusters`, `guard` and others, as in `LSHBatchSampler`.
+
+    Example:
+        `HardNegatives(bits=512).attach(trainer)`, then `trainer.train()`.
+    """
+
+    def __init__(self, *, labels: Any = None, normalize: bool = True, **options: Any) -> None:
+        if unknown := set(options) - OPTIONS:
+            raise TypeError(f"HardNegatives takes {', '.join(sorted(OPTIONS))}, not {', '.join(sorted(unknown))}.")
+        LSHBatchSampler(None, 2, pairs=2, shard=False, **options)  # what is wrong is said now, not when training starts
+        self.labels, self.normalize, self.options = labels, normalize, options
+        self._parts: dict[str, _Part] = {}  # by name; "" where there is one data set alone
+        self._trainer: Any = None
+        self._recorder = Recorder(self._begin, self._receive)
+        self._num_observed = 0  # batches of this epoch
+        self._building = False  # whether the loader that is being made is the training loader
+        self._checkpoint: Path | None = None  # to go on from
+
+    @property
+    def samplers(self) -> dict[str, LSHBatchSampler]:
+        """The sampler of each data set, by its name; "" where there is one alone. There are none before `train`."""
+        return {name: part.sampler for name, part in self._parts.items() if part.sampler is not None}
+
+    def attach(self, trainer: SentenceTransformerTrainer) -> Self:
+        """Give the trainer mined batches. Once, before `trainer.train`.
+
+        Raises:
+            TypeError: It is no `SentenceTransformerTrainer`, or its data set has no rows by number.
+            ValueError: The data set has no pairs, or nothing can be mined for this trainer; says why.
+        """
+        if self._trainer is not None:
+            raise ValueError("this HardNegatives has a trainer already; make one for each.")
+        if not isinstance(trainer, SentenceTransformerTrainer):
+            raise TypeError(f"attach() takes a SentenceTransformerTrainer, got a {type(trainer).__name__}.")
+        if trainer.args.n_gpu > 1:
+            raise ValueError(
+                f"one process drives {trainer.args.n_gpu} GPUs here, which mixes up the order of embeddings; "
+                "start one process per GPU, with torchrun or accelerate launch."
+            )
+        if trainer.accelerator.dispatch_batches and ranks.is_distributed():
+            raise ValueError(
+                "with dispatch_batches one process fetches the batches of all, but mining needs every process to "
+                "follow them; leave dispatch_batches out of accelerator_config."
+            )
+        dataset, several = trainer.train_dataset, isinstance(trainer.train_dataset, DatasetDict)
+        numbered = {
+            name: self._numbered(name, part, trainer.data_collator.valid_label_columns)
+            for name, part in (dataset.items() if several else [("", dataset)])
+        }
+        trainer.train_dataset = DatasetDict(numbered) if several else numbered[""]
+        self._trainer = trainer
+        # Methods of the trainer that are there to be overridden. Its arguments stay as they are, because they are
+        # saved with every checkpoint, and a sampler among them would be as well.
+        for ours in (self._train, self._get_train_dataloader, self._get_batch_sampler):
+            name = ours.__name__.removeprefix("_")
+            theirs = getattr(trainer, name)
+            setattr(trainer, name, functools.update_wrapper(functools.partial(ours, theirs), theirs))
+        trainer.add_callback(self)
+        return self
+
+    def _numbered(self, name: str, dataset: Any, label_columns: list[str]) -> NumberedRows:
+        if not isinstance(dataset, Dataset):
+            kind = "missing" if dataset is None else f"of type {type(dataset).__name__}"
+            raise TypeError(
+                f"mining needs a data set with rows by number, a datasets.Dataset, but train_dataset is {kind}."
+            )
+        own = next((column for column in label_columns if column in dataset.column_names), None)
+        if len(dataset.column_names) - (own is not None) < 2:
+            raise ValueError(
+                "mining needs pairs, a column of anchors and a column of positives, but the columns of "
+                f"train_dataset are {', '.join(dataset.column_names)}."
+            )
+        if self.labels is not None:
+            checked_labels("labels", self._labels_of(name), len(dataset))
+        first = sum(len(part.dataset) for part in self._parts.values())
+        labels = None if own is None else torch.as_tensor(dataset.with_format(None)[own][:])
+        self._parts[name] = _Part(dataset, first, own, labels)
+        return NumberedRows.of(dataset, own or label_columns[0], first)
+
+    def _labels_of(self, name: str) -> Any:
+        if not name or self.labels is None:
+            return self.labels
+        if not isinstance(self.labels, dict) or name not in self.labels:
+            raise ValueError(f"with several data sets labels are a dictionary by name, and {name!r} is not in it.")
+        return self.labels[name]
+
+    def _train(self, train: Any, *arguments: Any, **options: Any) -> Any:
+        """Note which checkpoint training goes on from, because callbacks are not told."""
+        given = inspect.signature(train).bind(*arguments, **options).arguments.get("resume_from_checkpoint")
+        folder = get_last_checkpoint(self._trainer.args.output_dir) if given is True else given
+        self._checkpoint = Path(folder) if folder else None
+        return train(*arguments, **options)
+
+    def _get_train_dataloader(self, get_train_dataloader: Any) -> Any:
+        self._building = True
+        try:
+            return get_train_dataloader()
+        finally:
+            self._building = False
+
+    def _get_batch_sampler(self, get_batch_sampler: Any, dataset: Any, **options: Any) -> BatchSampler | None:
+        if not self._building:  # evaluations have the batches they always had
+            return get_batch_sampler(dataset, **options)  # type: ignore[no-any-return]
+        if not isinstance(dataset, NumberedRows):
+            raise ValueError("train_dataset was replaced after attach(); attach to the trainer that is to be trained.")
+        name, part = next(item for item in self._parts.items() if item[1].first == dataset.first_number)
+        num_ranks = ranks.world()[1]
+        # Accelerate deals whole batches to ranks. Where the loss gathers them again they are composed together.
+        together = num_ranks > 1 and len(self._parts) == 1 and not self._trainer.accelerator.split_batches
+        modules = [module for loss in self._losses() for module in loss.modules()]
+        together = together and any(getattr(module, "gather_across_devices", False) for module in modules)
+        part.sampler = pair_sampler(
+            part.dataset,
+            [column for column in part.dataset.column_names if column != part.label_column],
+            self._labels_of(name),
+            options["batch_size"] * (num_ranks if together else 1),
+            drop_last=options["drop_last"] or together,
+            shard=False,
+            **{"seed": options.get("seed") or 0, **self.options},
+        )
+        return DealtBatches(part.sampler, num_ranks) if together else part.sampler
+
+    def _losses(self) -> list[nn.Module]:
+        loss = self._trainer.loss
+        return list(loss.values()) if isinstance(loss, dict) else [loss]
+
+    def _part_of(self, numbers: Tensor) -> _Part:
+        first = int(numbers[0])  # a batch is of one data set
+        return max((part for part in self._parts.values() if part.first <= first), key=lambda part: part.first)
+
+    def _begin(self, numbers: Tensor) -> Tensor | None:
+        """What the loss shall have for the rows' numbers: the labels of the data set, if it has any."""
+        part = self._part_of(numbers)
+        return None if part.labels is None else part.labels[numbers - part.first]
+
+    def _receive(self, numbers: Tensor, anchors: Tensor, positives: Tensor) -> None:
+        part = self._part_of(numbers)
+        if part.sampler is None:
+            return
+        if self.normalize:
+            anchors, positives = F.normalize(anchors.float(), dim=1), F.normalize(positives.float(), dim=1)
+        part.sampler.observe(numbers - part.first, query=anchors, reference=positives)
+        self._num_observed += 1
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **others: Any) -> None:  # noqa: ARG002
+        """Listen to the loss; go on where a checkpoint was taken."""
+        self._num_observed = 0
+        self._recorder.listen(self._losses(), getattr(self._trainer.model, "_orig_mod", self._trainer.model))
+        if self._checkpoint is None:
+            return
+        path, num_ranks = self._checkpoint / _file_name(), ranks.world()[1]
+        saved: dict[str, Any] = (
+            torch.load(path, map_location="cpu", weights_only=True) if path.exists() else {"ranks": 0}
+        )
+        misses = float(saved["ranks"] != num_ranks)
+        if (ranks.largest(misses) if num_ranks > 1 else misses) > 0:  # together or not at all: they compose together
+            logger.warning("%s is not there for all ranks: the run goes on with an epoch of random batches.", path)
+            return
+        for name, kept in saved["samplers"].items():
+            # The trainer itself skips what was trained on, so an epoch that has begun is yielded from its first batch.
+            self.samplers[name].load_state_dict({**kept, "cursor": 0, "finished": False})
+
+    def on_epoch_begin(self, args: Any, state: Any, control: Any, **others: Any) -> None:  # noqa: ARG002
+        """Tell the samplers, which accelerate may have wrapped so deep that the trainer does not reach them."""
+        for sampler in self.samplers.values():
+            sampler.set_epoch(int((state.epoch or 0) + 1e-6))
+
+    def on_epoch_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:  # noqa: ARG002
+        """Say so if nothing was learned about the batches."""
+        if not self._num_observed:
+            logger.warning(
+                "nothing was observed in a whole epoch, so batches stay random: %s must embed anchors, then positives, "
+                "of a batch with the trainer's model.",
+                ", ".join(type(loss).__name__ for loss in self._losses()),
+            )
+        self._num_observed = 0
+
+    def on_save(self, args: Any, state: Any, control: Any, **others: Any) -> None:  # noqa: ARG002
+        """Put the samplers' state into the checkpoint: every rank its own, as it has observed its own batches."""
+        if state.is_hyper_param_search:  # whose trials are not gone on with
+            return
+        folder = Path(args.output_dir) / f"{PREFIX_CHECKPOINT_DIR}-{state.global_step}"
+        folder.mkdir(parents=True, exist_ok=True)
+        kept = {name: sampler.state_dict() for name, sampler in self.samplers.items()}
+        with replacing(folder / _file_name()) as temporary:
+            torch.save({"ranks": ranks.world()[1], "samplers": kept}, temporary)
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:  # noqa: ARG002
+        """Leave the loss alone again."""
+        self._recorder.stop()
+
+
+def _file_name() -> str:
+    return f"hard_negatives_{ranks.world()[0]}.pt"

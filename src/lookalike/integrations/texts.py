@@ -1,0 +1,166 @@
+"""Which pairs of texts must not meet in a batch, because a text of one is a text of the other."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from lookalike.checks import checked_labels
+from lookalike.samplers import LSHBatchSampler
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+logger = logging.getLogger("lookalike")
+
+Array = np.ndarray[Any, Any]
+
+TRIES = 64  # places that are tried for a pair before it stays where it is
+
+
+def pair_sampler(dataset: Any, columns: list[str], labels: Any, batch_size: int, **options: Any) -> LSHBatchSampler:
+    """A sampler of the rows of a `datasets.Dataset` in which no text of one pair is a negative of the same text.
+
+    Args:
+        dataset: Anchors, positives and further negatives in its columns.
+        columns: Their names, in this order.
+        labels: Integers, one per row, that keep more apart, or None.
+        batch_size: Rows per batch.
+        options: As in `LSHBatchSampler`.
+    """
+    dataset = dataset.with_format(None)
+    is_text = [getattr(dataset.features[column], "dtype", "") in ("string", "large_string") for column in columns]
+    numbers = [_numbers(_values(dataset, column)) for column, text in zip(columns, is_text, strict=True) if text]
+    if not all(is_text[:2]):  # images or other things, of which equality says little
+        numbers = []
+    own = None if labels is None else np.unique(checked_labels("labels", labels, len(dataset)), return_inverse=True)[1]
+    if not numbers:
+        return LSHBatchSampler(own, batch_size, pairs=len(dataset), **options)
+    members = np.stack(numbers[:2], axis=1)
+    groups = connected(members)
+    too_large = np.bincount(groups)[groups] > len(dataset) // batch_size  # for a place in a batch each
+    groups[too_large] = len(dataset) + np.unique(members[:, 1], return_inverse=True)[1][too_large]
+    if own is not None:
+        groups = connected(np.stack([groups, -1 - own], axis=1))
+    if len(numbers) > 2 or too_large.any():
+        negatives = np.stack(numbers[2:], axis=1) if len(numbers) > 2 else np.empty((len(dataset), 0), np.int64)
+        return TextPairBatchSampler(negatives, members, groups, batch_size, pairs=len(dataset), **options)
+    return LSHBatchSampler(groups, batch_size, pairs=len(dataset), **options)
+
+
+def _values(dataset: Any, column: str) -> Iterator[Any]:
+    for rows in dataset.select_columns([column]).iter(1024):
+        yield from rows[column]
+
+
+def _numbers(values: Iterable[Any]) -> Array:
+    """A number for each value, equal for equal ones: int64 [n]. 8 bytes each, however long the texts are."""
+    digests = b"".join(hashlib.blake2b(str(value).encode(), digest_size=8).digest() for value in values)
+    return np.frombuffer(digests, np.int64)
+
+
+def connected(members: Array) -> Array:
+    """One label for rows that share a member, directly or through others, whichever column it is in: int64 [n].
+
+    Args:
+        members: Integers `[n, columns]`.
+
+    Example:
+        >>> import numpy as np
+        >>> connected(np.array([[5, 6], [6, 7], [8, 9], [9, 9]])).tolist()
+        [0, 0, 2, 2]
+    """
+    values, places = np.unique(members, return_inverse=True)
+    places = places.reshape(members.shape)
+    labels = np.arange(len(members))
+    while True:  # the smallest label spreads through the members until nothing changes
+        least = np.full(len(values), len(labels))
+        np.minimum.at(least, places, labels[:, None])
+        smallest = least[places].min(axis=1)
+        smallest = smallest[smallest]
+        if np.array_equal(smallest, labels):
+            return labels
+        labels = smallest
+
+
+class TextPairBatchSampler(LSHBatchSampler):
+    """An `LSHBatchSampler` of pairs, none of which has a text in common with another of its batch, negatives included.
+
+    Labels cannot always say this. In sets whose negatives were mined, every negative is some other pair's positive, and
+    almost all pairs would be connected to one label; in others, chains of pairs that share an anchor or a positive are
+    longer than there are batches. So pairs that disagree change places with pairs of other batches instead.
+
+    Args:
+        negatives: Numbers of the texts that are each pair's own negatives, int64 `[pairs, m]`.
+        members: Numbers of its anchor and positive, int64 `[pairs, 2]`.
+        arguments: As in `LSHBatchSampler`.
+        options: Likewise.
+    """
+
+    def __init__(self, negatives: Array, members: Array, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        everything = np.column_stack([members, negatives])
+        numbers = np.unique(everything, return_inverse=True)[1].reshape(everything.shape)
+        self._members, self._negatives = numbers[:, :2], numbers[:, 2:]
+        self._warned_of_meetings = False
+
+    def _compose_all(self) -> list[Tensor]:
+        order, offsets = super()._compose_all()
+        ids = order.numpy().copy()
+        met = self._separate(ids, offsets.numpy(), np.random.default_rng([self.seed, self.epoch, 1]))
+        if met and not self._warned_of_meetings:
+            self._warned_of_meetings = True
+            logger.warning(
+                "%d pairs are in a batch with a pair that has a text in common with them: no other place was found; "
+                "smaller batches leave more places.",
+                met,
+            )
+        return [torch.from_numpy(ids), offsets]
+
+    def _separate(self, ids: Array, offsets: Array, rng: np.random.Generator) -> int:
+        """Exchange pairs that harm another of their batch; how many found no place."""
+        met = 0
+        for batch in range(len(offsets) - 1):
+            first, last = int(offsets[batch]), int(offsets[batch + 1])
+            for place in first + self._suspects(ids[first:last]):
+                if self._harms(ids[place], np.delete(ids[first:last], place - first)):
+                    met += not self._exchange(ids, offsets, int(place), batch, rng)
+        return met
+
+    def _suspects(self, pairs: Array) -> Array:
+        """Places in a batch of pairs of which a text may stand for another, too; few, and quickly found."""
+        members = self._members[pairs]
+        values, times = np.unique(members, return_counts=True)
+        shared = np.isin(members, values[times > 1]).any(axis=1)
+        found: Array = np.flatnonzero(shared | np.isin(self._negatives[pairs], values).any(axis=1))
+        return found
+
+    def _harms(self, pair: int, others: Array) -> bool:
+        """Whether a text of the pair is one of the others', unless both have it as a negative."""
+        theirs = self._members[others][:, :, None]
+        return bool(
+            (theirs == self._members[pair]).any()
+            or (theirs == self._negatives[pair]).any()
+            or (self._negatives[others][:, :, None] == self._members[pair]).any()
+        )
+
+    def _exchange(self, ids: Array, offsets: Array, place: int, batch: int, rng: np.random.Generator) -> bool:
+        labels = self._batch_labels()
+        here = np.delete(ids[offsets[batch] : offsets[batch + 1]], place - offsets[batch])
+        for other in rng.integers(len(ids), size=TRIES):
+            there_batch = int(np.searchsorted(offsets, other, side="right")) - 1
+            if there_batch == batch:
+                continue
+            there = np.delete(ids[offsets[there_batch] : offsets[there_batch + 1]], other - offsets[there_batch])
+            mine, yours = ids[place], ids[other]
+            if labels is not None and (labels[mine] in labels[there] or labels[yours] in labels[here]):
+                continue
+            if not self._harms(mine, there) and not self._harms(yours, here):
+                ids[place], ids[other] = yours, mine
+                return True
+        return False

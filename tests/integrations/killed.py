@@ -1,0 +1,35 @@
+"""Trains with mined batches until a step at which the process is killed, as by the machine: no goodbye."""
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+import torch
+from transformers import TrainerCallback
+
+from lookalike.integrations.sentence_transformers import HardNegatives
+from tests.integrations.texts import losses, make_trainer, pairs
+
+OPTIONS = {"gradient_accumulation_steps": 2, "dataloader_num_workers": 2, "save_strategy": "steps", "save_steps": 4}
+
+
+class KillAt(TrainerCallback):
+    def __init__(self, step):
+        self.step = step
+
+    def on_step_end(self, args, state, control, **kwargs):  # noqa: ARG002
+        if state.global_step == self.step:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def build(model_folder, folder):
+    torch.set_num_threads(1)
+    trainer = make_trainer(model_folder, folder, pairs(), losses.MultipleNegativesRankingLoss, **OPTIONS)
+    return trainer, HardNegatives(bits=64).attach(trainer)
+
+
+if __name__ == "__main__":
+    killed, _ = build(sys.argv[1], Path(sys.argv[2]))
+    killed.add_callback(KillAt(int(sys.argv[3])))
+    killed.train()

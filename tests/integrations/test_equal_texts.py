@@ -1,0 +1,92 @@
+"""Pairs with a text in common are kept apart."""
+
+import logging
+
+import numpy as np
+import pytest
+import torch
+
+from lookalike.integrations.dealing import DealtBatches
+from lookalike.integrations.texts import TextPairBatchSampler, connected, pair_sampler
+from lookalike.samplers import LSHBatchSampler
+
+
+def by_search(members):
+    """The smallest row that can be reached over shared members, by looking at every row from every other."""
+    groups = [{i} for i in range(len(members))]
+    for _ in members:
+        for i, own in enumerate(members):
+            for j, other in enumerate(members):
+                if set(own) & set(other):
+                    groups[i] |= groups[j]
+    return [min(group) for group in groups]
+
+
+@pytest.mark.parametrize(("rows", "columns", "values"), [(1, 1, 1), (12, 2, 40), (20, 2, 25), (20, 3, 12), (15, 1, 4)])
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_connected_rows_have_one_label(rows, columns, values, seed):
+    members = np.random.default_rng(seed).integers(values, size=(rows, columns))
+    assert connected(members).tolist() == by_search(members.tolist())
+
+
+def test_long_chains_are_connected():
+    members = np.random.default_rng(0).permutation(np.stack([np.arange(500), np.arange(1, 501)], axis=1))
+    assert set(connected(members).tolist()) == {0}
+
+
+def observed(sampler, epochs):
+    """All batches of some epochs, observed with embeddings that stay the same."""
+    x = torch.randn(sampler.num_samples, 8, generator=torch.Generator().manual_seed(0))
+    for _ in range(epochs):
+        for ids in sampler:
+            sampler.observe(ids, query=x[ids], reference=x[ids])
+            yield ids
+
+
+def test_negatives_do_not_meet_themselves():
+    members = np.stack([np.arange(60), 100 + np.arange(60)], axis=1)
+    negatives = np.stack([100 + (np.arange(60) + 1) % 60, 900 + np.arange(60)], axis=1)  # another's positive; nobody's
+    labels = np.arange(60) // 2
+    sampler = TextPairBatchSampler(negatives, members, labels, 10, pairs=60, bits=64)
+    batches = list(observed(sampler, 3))
+    assert sorted(number for batch in batches for number in batch) == sorted(list(range(60)) * 3)
+    for batch in batches:
+        assert not {(i + 1) % 60 for i in batch} & set(batch)
+        assert len({i // 2 for i in batch}) == len(batch)
+
+
+def test_what_cannot_be_kept_apart_is_said_once(caplog):
+    members = np.stack([np.arange(8), 100 + np.arange(8)], axis=1)
+    negatives = np.stack([100 + (np.arange(8) + step) % 8 for step in range(1, 8)], axis=1)  # everybody's positives
+    sampler = TextPairBatchSampler(negatives, members, None, 4, pairs=8, bits=64)
+    with caplog.at_level(logging.WARNING, "lookalike"):
+        assert len(list(observed(sampler, 2))) == 4
+    assert caplog.text.count("8 pairs are in a batch with a pair that has a text in common with them") == 1
+
+
+def test_chains_longer_than_an_epoch_leave_nothing_out():
+    datasets = pytest.importorskip("datasets")
+    anchors, positives = [f"a{i // 2}" for i in range(96)], [f"p{(i + 1) // 2}" for i in range(96)]  # one chain
+    data = datasets.Dataset.from_dict({"anchor": anchors, "positive": positives})
+    batches = list(observed(pair_sampler(data, ["anchor", "positive"], None, 12, bits=64), 3))
+    assert sorted(number for batch in batches for number in batch) == sorted(list(range(96)) * 3)
+    for batch in batches:
+        assert len({anchors[i] for i in batch}) == len({positives[i] for i in batch}) == len(batch)
+
+
+def test_columns_that_are_not_texts_are_left_to_labels():
+    datasets = pytest.importorskip("datasets")
+    data = datasets.Dataset.from_dict({"anchor": [[1.0], [1.0], [2.0]], "positive": ["a", "a", "b"]})
+    assert pair_sampler(data, ["anchor", "positive"], None, 2)._labels is None
+    assert pair_sampler(data, ["anchor", "positive"], [4, 5, 5], 2)._labels.tolist() == [0, 1, 1]
+
+
+def test_pieces_of_one_batch_follow_each_other():
+    whole = LSHBatchSampler(None, 12, pairs=50, bits=64, drop_last=True, shard=False)
+    dealt = DealtBatches(whole, 3)
+    assert (len(dealt), dealt.batch_size) == (12, 4)
+    pieces = list(dealt)
+    dealt.set_epoch(0)
+    assert [sum(pieces[i : i + 3], []) for i in range(0, 12, 3)] == list(whole)  # noqa: RUF017 - three short lists
+    dealt.set_epoch(1)
+    assert list(dealt) != pieces

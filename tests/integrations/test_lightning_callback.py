@@ -1,0 +1,141 @@
+"""Lightning's trainers, of both packages, with the callback."""
+
+import importlib
+import logging
+
+import pytest
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+pytest.importorskip("lightning")
+
+import lightning.pytorch as pl
+
+from lookalike import LSHBatchSampler
+from lookalike.data.synthetic import clustered_embeddings
+from lookalike.integrations.lightning import HardNegatives
+
+pytestmark = [  # Lightning's advice
+    pytest.mark.filterwarnings("ignore:.*does not have many workers"),
+    pytest.mark.filterwarnings("ignore:.*resuming from a checkpoint that ended before the epoch ended"),
+    pytest.mark.filterwarnings("ignore:.*Checkpoint directory .* exists and is not empty"),
+    pytest.mark.filterwarnings("ignore:.*treespec, LeafSpec.* is deprecated"),
+]
+
+SAMPLES, BATCHES = 120, 10
+QUIET = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False}
+
+
+class StoppedError(Exception):
+    pass
+
+
+def make_module(package, *, paired=False, stop_at=None, answer=True):
+    base = importlib.import_module(package).LightningModule
+
+    class Module(base):
+        def __init__(self):
+            super().__init__()
+            torch.manual_seed(0)
+            self.layer = torch.nn.Linear(16, 8)
+            self.steps = []
+
+        def training_step(self, batch, _):
+            ids, x = batch
+            if len(self.steps) == stop_at:
+                raise StoppedError
+            self.steps.append(ids.tolist())
+            z = torch.nn.functional.normalize(self.layer(x), dim=1)
+            query, reference = (z, z.roll(1, 1)) if paired else (z[::2], z[1::2])
+            loss = torch.nn.functional.cross_entropy(query @ reference.T, torch.arange(len(query)))
+            towers = {"query": query, "reference": reference} if paired else {"embeddings": z}
+            return {"loss": loss, "ids": ids, **towers} if answer else loss
+
+        def configure_optimizers(self):
+            return torch.optim.SGD(self.parameters(), lr=0.1)
+
+    return Module()
+
+
+def fit(package, folder, module, *, sampler=None, workers=0, checkpoint=None, callback=None, saving=(), **options):
+    torch.set_num_threads(1)
+    x, _ = clustered_embeddings(SAMPLES, dim=16)
+    sampler = sampler or LSHBatchSampler(torch.arange(SAMPLES) // 2, SAMPLES // BATCHES, bits=64)
+    loader = DataLoader(TensorDataset(torch.arange(SAMPLES), x), batch_sampler=sampler, num_workers=workers)
+    options = {"max_epochs": 3, "use_distributed_sampler": False} | options
+    trainer = importlib.import_module(package).Trainer(
+        accelerator="cpu", default_root_dir=folder, callbacks=[callback or HardNegatives(sampler), *saving],
+        **QUIET, **options,
+    )  # fmt: skip
+    trainer.fit(module, loader, ckpt_path=checkpoint)
+    return sampler
+
+
+@pytest.mark.parametrize("package", ["lightning.pytorch", "pytorch_lightning"])
+@pytest.mark.parametrize("paired", [False, True])
+def test_batches_are_observed(package, paired, tmp_path):
+    pytest.importorskip(package)
+    sampler = LSHBatchSampler(None, 12, pairs=SAMPLES, bits=64) if paired else None
+    module = make_module(package, paired=paired)
+    sampler = fit(package, tmp_path, module, sampler=sampler, enable_checkpointing=False)
+    epochs = [
+        [i for step in module.steps[start : start + BATCHES] for i in step] for start in range(0, 3 * BATCHES, BATCHES)
+    ]
+    assert [sorted(epoch) for epoch in epochs] == [list(range(SAMPLES))] * 3
+    assert epochs[1] != epochs[2]
+    assert sampler.epoch == 2
+    assert all(stream.table.num_seen == SAMPLES for stream in sampler._streams.values())
+
+
+@pytest.mark.parametrize(
+    ("package", "every", "stop", "workers", "limit"),
+    [
+        ("pytorch_lightning", 4, 14, 0, 10),
+        ("lightning.pytorch", 4, 14, 2, 10),  # workers have fetched ahead
+        ("lightning.pytorch", 10, 12, 0, 10),  # saved with the last batch of an epoch
+        ("lightning.pytorch", 4, 9, 0, 8),  # which comes early
+    ],
+)
+def test_a_stopped_run_goes_on(package, every, stop, workers, limit, tmp_path):
+    pytest.importorskip(package)
+    saving = importlib.import_module(f"{package}.callbacks").ModelCheckpoint
+
+    def save():
+        return [saving(tmp_path, every_n_train_steps=every, save_top_k=-1, filename="{step}")]
+
+    whole = make_module(package)
+    fit(package, tmp_path, whole, limit_train_batches=limit, enable_checkpointing=False)
+    stopped = make_module(package, stop_at=stop)
+    with pytest.raises(StoppedError):
+        fit(package, tmp_path, stopped, limit_train_batches=limit, workers=workers, saving=save())
+    saved = stop // every * every
+    resumed = make_module(package)
+    path = str(tmp_path / f"step={saved}.ckpt")
+    fit(package, tmp_path, resumed, limit_train_batches=limit, workers=workers, checkpoint=path, saving=save())
+    assert resumed.steps == whole.steps[saved:]
+    assert torch.equal(whole.layer.weight, resumed.layer.weight)
+
+
+def test_a_limit_on_batches_still_ends_the_epoch(tmp_path):
+    module = make_module("lightning.pytorch")
+    sampler = fit("lightning.pytorch", tmp_path, module, limit_train_batches=3, enable_checkpointing=False)
+    assert sampler.epoch == 2
+    assert len({tuple(step) for step in module.steps}) == 9
+
+
+def test_nothing_observed_is_said(tmp_path, caplog):
+    module = make_module("lightning.pytorch", answer=False)
+    with caplog.at_level(logging.WARNING, "lookalike"):
+        fit("lightning.pytorch", tmp_path, module, max_epochs=1, enable_checkpointing=False)
+    assert "batches stay random: let training_step return {'loss': ..., 'ids': ..., 'embeddings': ...}" in caplog.text
+
+
+def test_a_trainer_that_would_replace_the_sampler_is_refused(tmp_path):
+    callback = HardNegatives(LSHBatchSampler(torch.arange(20) // 2, 4, bits=64))
+    with pytest.raises(ValueError, match=r"Trainer\(use_distributed_sampler=False\)"):
+        callback.on_fit_start(pl.Trainer(accelerator="cpu", devices=2, strategy="ddp", **QUIET), None)
+    callback.on_fit_start(
+        pl.Trainer(accelerator="cpu", devices=2, strategy="ddp", use_distributed_sampler=False, **QUIET), None
+    )
+    with pytest.raises(ValueError, match="no training loader has this sampler"):
+        fit("lightning.pytorch", tmp_path, make_module("lightning.pytorch"), callback=callback)
