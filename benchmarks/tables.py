@@ -17,9 +17,14 @@ PAGES = (
     "README.md", "docs/kernels.md", "docs/batches.md", "docs/training.md", "docs/analysis.md", "docs/theory.md",
     "docs/data.md", "docs/results.md",
 )  # fmt: skip
-COMPARISONS = (
-    "compare_glyphs", "compare_cjk", "compare_emoji", "compare_grocery", "compare_medquad", "compare_debian",
-)  # fmt: skip
+COMPARISONS = {
+    "compare_medquad": "medical questions and answers, text",
+    "compare_debian": "package descriptions, text",
+    "compare_emoji": "emoji of eight vendors, images",
+    "compare_grocery": "groceries, photographs, 81 classes",
+    "compare_glyphs": "scans of characters, images",
+    "compare_cjk": "scans of Chinese characters, images",
+}
 
 
 def main() -> None:
@@ -204,6 +209,20 @@ def _compared(name: str) -> str:
     return f"{markdown(record.read(name)).strip()} From `benchmarks/results/{name}.json`."
 
 
+def _gains() -> str:
+    """All comparisons in short."""
+    lines = []
+    for name, title in COMPARISONS.items():
+        rows = {row["sampler"]: row for row in record.read(name)["rows"]}
+        shown = [f"{100 * rows[sampler]['recall@1']['mean']:.1f}" for sampler in ("random", "incremental", "lsh:512")]
+        gain = rows["lsh:512"]["gain_over_random"]
+        smaller = rows["incremental"]["kept_bytes"] / rows["lsh:512"]["kept_bytes"]
+        difference = f"{100 * gain['mean']:+.1f} ± {100 * gain['standard_error']:.1f}"
+        lines.append([title, *shown, difference, f"{smaller:.0f}x"])
+    header = ["R@1", "random batches", "exact mining", "512 bits", "over random", "less memory"]
+    return _markdown(header, lines)
+
+
 def _search_rows(result: dict[str, Any], case: str, threads: int) -> list[dict[str, Any]]:
     return [row for row in result["search"] if row["case"] == case and row["threads"] == threads]
 
@@ -270,6 +289,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "plan": _plan,
     "msmarco": _msmarco,
     "observe": _observe,
+    "gains": _gains,
     "hardness": partial(_compared, "hardness"),
     **{name: partial(_compared, name) for name in COMPARISONS},
 }

@@ -20,7 +20,6 @@ from lookalike.data.synthetic import clustered_embeddings
 
 INK, PALE, BLUE, RED, GREEN = "#1f2933", "#d5dbe1", "#2563eb", "#dc2626", "#059669"
 BATCH_COLOURS = plt.get_cmap("tab10").colors
-SIDE = 12  # points per inch-like unit of the squares that bits are drawn as
 
 mpl.rcParams.update(
     {"svg.hashsalt": "lookalike", "svg.fonttype": "none", "font.family": "sans-serif", "font.size": 10,
@@ -45,7 +44,7 @@ def codes() -> Any:
     hasher = SignHasher(dim=2, bits=8, seed=4)
     hasher.update_mean(x)
     bits = np.unpackbits(hasher.encode(x).numpy(), axis=1, bitorder="little")
-    figure, (plane, table) = plt.subplots(1, 2, figsize=(8.4, 3.8), width_ratios=(3, 2))
+    figure, (plane, table) = plt.subplots(1, 2, figsize=(9, 3.8), width_ratios=(3, 2), layout="constrained")
     mean = hasher.mean.numpy()
     for row in hasher.rows.numpy():
         along = np.array([-row[1], row[0]])
@@ -58,29 +57,31 @@ def codes() -> Any:
         colour = BATCH_COLOURS[place]
         plane.scatter(*x[i], s=60, color=colour, zorder=3)
         _bits(table, bits[i], y=3 - place, colour=colour)
-    plane.set(xticks=[], yticks=[], title="embeddings, and hyperplanes of a random rotation")
+    plane.set(xticks=[], yticks=[], title="embeddings and random hyperplanes")
     plane.set_aspect("equal")
-    table.set(xlim=(-1.2, 8.2), ylim=(-0.6, 4), title="a bit per hyperplane: which side")
+    table.set(xlim=(-1.2, 8.2), ylim=(-0.6, 4), title="codes: which side of each")
     table.set_axis_off()
     return figure
 
 
 def neighbours() -> Any:
     """Codes -> neighbours: those that differ in the fewest bits."""
-    packed, labels, _ = _small_set()
+    packed, _ = _small_set()
     found = hamming_topk(packed[:1], packed, k=7)
-    figure, axes = plt.subplots(figsize=(8.4, 3.2))
+    figure, axes = plt.subplots(figsize=(9, 3.2))
     _rows(axes, packed, found.indices[0], found.distances[0], lambda place: BLUE if place == 0 else INK)
-    axes.text(33, len(found.indices[0]) - 0.25, "bits that differ", color=RED, fontsize=9)
+    said = ["the anchor", *["bits differ"] * (len(found.indices[0]) - 1)]
+    for place, words in enumerate(said):
+        axes.text(35.2, len(said) - 1 - place, words, va="center", fontsize=9)
     return figure
 
 
 def negatives() -> Any:
     """Neighbours -> hard negatives: the nearest of another label."""
-    packed, labels, _ = _small_set()
+    packed, labels = _small_set()
     near = hamming_topk(packed[:1], packed, k=7)
     kept = set(hard_negatives(packed, labels, k=4).indices[0].tolist())
-    figure, axes = plt.subplots(figsize=(8.4, 3.2))
+    figure, axes = plt.subplots(figsize=(9, 3.2))
 
     def colour(place: int) -> str:
         return BLUE if place == 0 else RED if int(near.indices[0, place]) in kept else PALE
@@ -88,7 +89,8 @@ def negatives() -> Any:
     _rows(axes, packed, near.indices[0], near.distances[0], colour)
     for place, i in enumerate(near.indices[0].tolist()):
         said = "the anchor" if place == 0 else "hard negative" if i in kept else "its own label: left out"
-        axes.text(37.5, len(near.indices[0]) - 1 - place, f"label {int(labels[i])}   {said}", va="center", fontsize=9)
+        y = len(near.indices[0]) - 1 - place
+        axes.text(35.2, y, f"label {int(labels[i])}: {said}", va="center", fontsize=9)
     return figure
 
 
@@ -113,9 +115,8 @@ def training() -> Any:
     """Batches -> training: what the loss sees of a random batch and of a mined one."""
     x, _ = clustered_embeddings(2000, dim=64)
     labels = torch.arange(2000) // 2
-    x[1::2] = torch.nn.functional.normalize(
-        x[::2] + 0.05 * torch.randn(1000, 64, generator=torch.Generator().manual_seed(0)), dim=1
-    )
+    noise = torch.randn(1000, 64, generator=torch.Generator().manual_seed(0))
+    x[1::2] = torch.nn.functional.normalize(x[::2] + 0.05 * noise, dim=1)
     sampler = LSHBatchSampler(labels, 48, bits=256)
     chosen = []
     for _ in range(2):
@@ -134,14 +135,14 @@ def training() -> Any:
     return figure
 
 
-def _small_set() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Codes of 32 bits, labels and embeddings of two dozen samples, four of each label."""
+def _small_set() -> tuple[torch.Tensor, torch.Tensor]:
+    """Codes of 32 bits and labels of two dozen samples, four of each label."""
     x, _ = clustered_embeddings(24, dim=16, seed=2)
     labels = torch.arange(24) // 4
     x = torch.nn.functional.normalize(x + 0.8 * x[labels * 4], dim=1)  # samples of a label are alike
     hasher = SignHasher(dim=16, bits=32)
     hasher.update_mean(x)
-    return hasher.encode(x), labels, x
+    return hasher.encode(x), labels
 
 
 def _rows(axes: Any, packed: torch.Tensor, ids: torch.Tensor, distances: torch.Tensor, colour: Any) -> None:
@@ -151,8 +152,7 @@ def _rows(axes: Any, packed: torch.Tensor, ids: torch.Tensor, distances: torch.T
         y = len(ids) - 1 - place
         _bits(axes, bits[i], y, colour(place), differing=bits[i] != bits[int(ids[0])])
         axes.text(33.2, y, f"{distance}", va="center", fontsize=10, weight="bold")
-    axes.set(xlim=(-1.5, 50), ylim=(-0.7, len(ids) + 0.1))
-    axes.set_aspect("equal")
+    axes.set(xlim=(-1.5, 46), ylim=(-0.7, len(ids) - 0.3))
     axes.set_axis_off()
 
 
@@ -160,10 +160,9 @@ def _bits(axes: Any, bits: Any, y: float, colour: Any, differing: Any = None) ->
     axes.add_patch(Rectangle((-1.1, y - 0.3), 0.6, 0.6, color=colour))
     for place, bit in enumerate(bits):
         differs = differing is not None and differing[place]
-        axes.add_patch(
-            Rectangle((place, y - 0.36), 0.8, 0.72, facecolor=INK if bit else "white", edgecolor=RED if differs else PALE,
-                      lw=1.8 if differs else 0.8)
-        )  # fmt: skip
+        edge, width = (RED, 1.8) if differs else (PALE, 0.8)
+        fill = INK if bit else "white"
+        axes.add_patch(Rectangle((place, y - 0.36), 0.8, 0.72, facecolor=fill, edgecolor=edge, lw=width))
 
 
 PICTURES = {"codes": codes, "neighbours": neighbours, "negatives": negatives, "batches": batches, "training": training}

@@ -85,7 +85,9 @@ def test_every_row_is_observed_with_its_own_embeddings(trainer_of, make_loss, ne
         observed = torch.cat([batch[place] for batch in seen]).float()
         expected = trainer.model.encode([data[column][number] for number in numbers], convert_to_tensor=True)
         assert torch.allclose(observed, expected, atol=tolerance)
-    assert mining.samplers[""]._streams["reference"].table.num_seen == rows
+    stream = mining.samplers[""]._streams["reference"]
+    stream.flush()
+    assert stream.table.num_seen == rows
 
 
 def test_evaluation_changes_nothing(trainer_of):
