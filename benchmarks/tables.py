@@ -219,7 +219,7 @@ def _gains() -> str:
         smaller = rows["incremental"]["kept_bytes"] / rows["lsh:512"]["kept_bytes"]
         difference = f"{100 * gain['mean']:+.1f} ± {100 * gain['standard_error']:.1f}"
         lines.append([title, *shown, difference, f"{smaller:.0f}x"])
-    header = ["R@1", "random batches", "exact mining", "512 bits", "over random", "less memory"]
+    header = ["R@1 on", "random batches", "exact mining", "512 bits", "over random", "less memory"]
     return _markdown(header, lines)
 
 

@@ -8,7 +8,7 @@ from lookalike.cli import app
 PLACE = "<!-- commands -->"
 
 
-def on_page_markdown(markdown: str, page: object, **_: object) -> str:
+def on_page_markdown(markdown: str, **_: object) -> str:
     """Fill in the commands with what --help says."""
     if PLACE not in markdown:
         return markdown

@@ -1,6 +1,9 @@
 """The documentation says what the committed results say, and its code runs."""
 
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -41,6 +44,23 @@ def test_readme_examples_run():
     exec(mining, names)
     assert names["codes"].shape == (256, 64)
     assert names["negatives"].indices.shape == (256, 128)
+
+
+def test_quick_start_runs():
+    names = {}
+    for part in re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "quickstart.md").read_text(), flags=re.DOTALL):
+        exec(part, names)
+    assert names["sampler"].paired
+    assert names["epoch"] == 2
+
+
+def test_pictures_are_drawn(tmp_path):
+    script = ROOT / "docs" / "pictures" / "draw.py"
+    subprocess.run([sys.executable, str(script), str(tmp_path)], check=True, env={**os.environ, "MPLBACKEND": "agg"})
+    drawn = {path.name for path in tmp_path.iterdir()}
+    assert drawn == {path.name for path in script.parent.glob("*.svg")}
+    shown = re.findall(r"\(pictures/(\w+\.svg)\)", (ROOT / "docs" / "concepts.md").read_text())
+    assert sorted(shown) == sorted(drawn)
 
 
 def test_empty_tables_do_not_swallow_what_follows(monkeypatch):
