@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-PACKAGES = ("lookalike", "torch", "numpy", "numba", "faiss-cpu", "cuda-core")
+PACKAGES = ("lookalike", "torch", "numpy", "numba", "faiss-cpu", "cuda-core", "sentence-transformers")
 LARGEST_SHARE = 0.25  # of a GPU's free memory that data may take; the rest is for the model
 
 

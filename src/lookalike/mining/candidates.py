@@ -30,7 +30,14 @@ class Candidates:
     scores: Tensor  # float32 [q, wanted]
     indices: Tensor  # int64 [q, wanted]
     positive: Tensor  # bool [q, wanted], which of them are positives
-    positive_scores: Tensor  # float32, one per positive of these queries
+    positive_scores: Tensor  # float32 [p], one per positive of these queries
+    owners: Tensor  # int64 [p], whose they are, counted from the first query
+
+    @property
+    def hardest(self) -> Tensor:
+        """The lowest score of each query's positives, which margins are measured from; infinity where it has none."""
+        highest = torch.full((len(self.scores),), torch.inf)
+        return highest.scatter_reduce(0, self.owners, self.positive_scores, "amin")
 
 
 @dataclass(frozen=True)
@@ -42,6 +49,8 @@ class Searched:
     offsets: Tensor  # int64 [q + 1]
     positives: Tensor  # int64 [p], into the corpus: those of query i are positives[offsets[i]:offsets[i + 1]]
     floats: Floats | None = None
+    query_labels: Tensor | None = None  # int64 [q]
+    corpus_labels: Tensor | None = None  # int64 [n]; texts of the query's label are no candidates
 
     def candidates(self, wanted: int, shortlist: int, at_a_time: int) -> Iterator[Candidates]:
         """The `wanted` best of all texts, positives included, for some queries after others.
@@ -60,7 +69,14 @@ class Searched:
         offsets, positives = take_lists(self.offsets, self.positives, rows)
         owners = torch.repeat_interleave(torch.arange(len(rows)), offsets.diff())
         codes = self.query_codes[rows].to(self.corpus_codes.device)
-        found = hamming_topk(codes, self.corpus_codes, shortlist, exclude=(offsets, positives))
+        found = hamming_topk(
+            codes,
+            self.corpus_codes,
+            shortlist,
+            query_labels=None if self.query_labels is None else self.query_labels[rows],
+            database_labels=self.corpus_labels,
+            exclude=(offsets, positives),
+        )
         indices = found.indices.cpu()
         if self.floats is None:
             differing = codes[owners.to(codes.device)] ^ self.corpus_codes[positives.to(codes.device)]
@@ -80,4 +96,4 @@ class Searched:
         indices = torch.cat([ids, indices, torch.full(empty.shape, -1)], dim=1)
         best = scores.argsort(dim=1, descending=True, stable=True)[:, :wanted]
         chosen, indices = scores.gather(1, best), indices.gather(1, best)
-        return Candidates(int(rows[0]), chosen, indices, (best < width) & (indices >= 0), positive_scores)
+        return Candidates(int(rows[0]), chosen, indices, (best < width) & (indices >= 0), positive_scores, owners)

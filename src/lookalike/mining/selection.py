@@ -15,6 +15,8 @@ from lookalike.mining.options import MISSING, Options
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from lookalike.mining.candidates import Candidates
+
 TOO_FEW = "range and corpus"  # the reason where no filter dropped anything
 
 
@@ -28,29 +30,21 @@ class Tally:
     short: Counter[str] = field(default_factory=Counter)  # queries that have fewer than asked for
 
 
-def selected(
-    scores: Tensor, indices: Tensor, hardest: Tensor, options: Options, farthest: int, tally: Tally
-) -> tuple[Tensor, Tensor]:
+def selected(part: Candidates, options: Options, farthest: int, tally: Tally) -> tuple[Tensor, Tensor]:
     """The negatives of some queries: scores float32 and indices int64 `[q, num_negatives]`.
 
     Args:
-        scores: Of the candidates, float32 `[q, c]`; minus infinity for what is no candidate, such as positives.
-        indices: Which texts they are, `[q, c]`.
-        hardest: The lowest score of a query's positives, `[q]`, which margins are measured from.
+        part: The candidates.
         options: The filters.
         farthest: How many candidates are looked at once the filters have spoken.
         tally: Is told what was dropped.
-
-    Example:
-        >>> import torch
-        >>> scores, ids = torch.tensor([[0.9, 0.6, 0.5]]), torch.tensor([[7, 3, 4]])
-        >>> options = Options(num_negatives=1, max_score=0.8)
-        >>> selected(scores, ids, torch.tensor([0.95]), options, 3, Tally())[1].tolist()
-        [[3]]
     """
+    scores, indices = part.scores, part.indices
+    if not options.include_positives:
+        scores = scores.masked_fill(part.positive, MISSING)
     dropped: dict[str, Tensor] = {}
     tally.candidates += int((scores != MISSING).sum())
-    for name, fails in _filters(options, hardest).items():
+    for name, fails in _filters(options, part.hardest).items():
         failed = fails(scores) & (scores != MISSING)
         scores = scores.masked_fill(failed, MISSING)
         dropped[name] = failed.sum(1)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import shutil
 import tempfile
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from lookalike.mining.candidates import Candidates, Searched
+from lookalike.mining.candidates import Searched
 from lookalike.mining.encoding import Encoded, Encoder
 from lookalike.mining.options import MISSING, Options
 from lookalike.mining.rescoring import Floats
@@ -23,6 +23,7 @@ from lookalike.search import search_device
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from lookalike.mining.candidates import Candidates
     from lookalike.mining.pairs import Pairs
 
 
@@ -102,7 +103,7 @@ def mine_texts(
             for part in searched.candidates(wanted, shortlist, options.queries_at_a_time):
                 if rescored:
                     part = cross_encoded(part, pairs, cross_encoder, batch_size, pool)  # noqa: PLW2901
-                parts.append((*_negatives(part, pairs, options, farthest, tally), part.positive_scores))
+                parts.append((*selected(part, options, farthest, tally), part.positive_scores))
                 bar.advance(len(part.scores))
         scores, indices, positive_scores = (torch.cat(tensors) for tensors in zip(*parts, strict=True))
     return Mined(pairs, indices, scores, positive_scores, tally)
@@ -115,31 +116,16 @@ def cross_encoded(part: Candidates, pairs: Pairs, cross_encoder: Any, batch_size
     candidates = [
         (pairs.queries[q], pairs.corpus[i]) for q, i in zip(rows.tolist(), part.indices[there].tolist(), strict=True)
     ]
-    owners, ids = _positives(part, pairs)
-    answers = [
-        (pairs.queries[q], pairs.corpus[i]) for q, i in zip((owners + part.first).tolist(), ids.tolist(), strict=True)
-    ]
+    first, last = pairs.offsets[part.first], pairs.offsets[part.first + len(part.scores)]
+    listed = zip((part.owners + part.first).tolist(), pairs.positives[first:last].tolist(), strict=True)
+    answers = [(pairs.queries[q], pairs.corpus[i]) for q, i in listed]
     found = cross_encoder.predict(
         [*candidates, *answers], batch_size=batch_size, convert_to_tensor=True, pool=pool, show_progress_bar=False
     )
     found = found.float().cpu()
     scores = torch.full(part.scores.shape, MISSING)
     scores[there] = found[: len(candidates)]
-    return Candidates(part.first, scores, part.indices, part.positive, found[len(candidates) :])
-
-
-def _negatives(part: Candidates, pairs: Pairs, options: Options, farthest: int, tally: Tally) -> tuple[Tensor, Tensor]:
-    scores = part.scores if options.include_positives else part.scores.masked_fill(part.positive, MISSING)
-    owners, _ = _positives(part, pairs)
-    hardest = torch.full((len(scores),), torch.inf).scatter_reduce(0, owners, part.positive_scores, "amin")
-    return selected(scores, part.indices, hardest, options, farthest, tally)
-
-
-def _positives(part: Candidates, pairs: Pairs) -> tuple[Tensor, Tensor]:
-    """The positives of these queries: whose they are, counted from the first of them, and which."""
-    offsets = pairs.offsets[part.first : part.first + len(part.scores) + 1]
-    owners = torch.repeat_interleave(torch.arange(len(part.scores)), offsets.diff())
-    return owners, pairs.positives[int(offsets[0]) : int(offsets[-1])]
+    return replace(part, scores=scores, positive_scores=found[len(candidates) :])
 
 
 def _floats(queries: Encoded, corpus: Encoded, model: Any) -> Floats | None:
