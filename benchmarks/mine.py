@@ -36,13 +36,9 @@ CASES: dict[str, dict[str, Any]] = {
 MORE: dict[str, dict[str, Any]] = {"theirs, FAISS": {"use_faiss": True}, "ours, bits alone": {"rescore": False}}
 BITS = (128, 256, 512, 1024)
 MILLION, DIM, GROUP = 1_000_000, 768, 4
+SAMPLE = 500
 LIMIT = 2 << 30  # bytes that mining a million may take
 CHILD = "import json, sys; from benchmarks import mine; print(json.dumps(getattr(mine, sys.argv[1])(*sys.argv[2:])))"
-
-
-@app.callback()
-def _parts() -> None:
-    pass
 
 
 @app.command()
@@ -218,6 +214,74 @@ def _compared(expected: Any, got: Any) -> dict[str, Any]:
         "score_mean": float(np.mean(list(found.values()))),
         "score_mean_theirs": float(np.mean(list(true.values()))),
     }
+
+
+@app.command()
+def million(
+    folder: Annotated[Path | None, typer.Option(help="Where there is room for 3 GB.")] = None,
+    rows: Annotated[int, typer.Option(help="How many embeddings.")] = MILLION,
+) -> None:
+    """Negatives of a million embeddings, mapped from a file, with the command line; time and peak memory."""
+    with tempfile.TemporaryDirectory(dir=folder) as name:
+        began = time.perf_counter()
+        write_embeddings(Path(name), rows)
+        print(f"written in {time.perf_counter() - began:.0f} s", flush=True)
+        measured = _child("mined_from_file", name)
+        summary = json.loads(Path(name, "negatives.summary.json").read_text())
+        quality = _child("checked_on_a_sample", name)
+        size = Path(name, "embeddings.npy").stat().st_size
+    settings = {
+        "rows": rows, "dim": DIM, "bytes": size, "limit_bytes": LIMIT,
+        "num_negatives": summary["options"]["num_negatives"], "bits": summary["options"]["bits"],
+        "threads": summary["threads"], "load": os.getloadavg()[0],
+    }  # fmt: skip
+    kept = {key: summary[key] for key in ("seconds", "scores", "queries_complete")}
+    result = {"settings": settings, **measured, "within_limit": measured["peak_bytes"] <= LIMIT, **kept, **quality}
+    print(result)
+    print(record.write("mine_million", result))
+
+
+def write_embeddings(folder: Path, rows: int) -> None:
+    """Groups of four around directions that gather around broader ones, and their labels; written part by part."""
+    rng = np.random.default_rng(0)
+    topics = rng.standard_normal((2000, DIM), dtype=np.float32)
+    x = np.lib.format.open_memmap(folder / "embeddings.npy", "w+", np.float32, (rows, DIM))
+    for start in range(0, rows, 20_000):
+        part = x[start : start + 20_000]
+        groups = topics[rng.integers(0, len(topics), -(-len(part) // GROUP))]
+        groups += rng.standard_normal(groups.shape, dtype=np.float32)
+        part[:] = np.repeat(groups, GROUP, axis=0)[: len(part)] + rng.standard_normal(part.shape, dtype=np.float32)
+    x.flush()
+    np.save(folder / "labels.npy", np.arange(rows) // GROUP)
+
+
+def mined_from_file(folder: str) -> dict[str, Any]:
+    """In a fresh process: the command, and the most memory it took."""
+    from lookalike.cli import app as command  # noqa: PLC0415 - a child's
+
+    arguments = ["mine", "--embeddings", f"{folder}/embeddings.npy", "--labels", f"{folder}/labels.npy"]
+    began = time.process_time()
+    command([*arguments, "--output", f"{folder}/negatives.npy"], standalone_mode=False)
+    return {"processor_seconds": round(time.process_time() - began, 1), "peak_bytes": _peak()}
+
+
+def checked_on_a_sample(folder: str) -> dict[str, Any]:
+    """The share of the true negatives among those found, for a few hundred rows, by comparing them with all others."""
+    x, labels = np.load(f"{folder}/embeddings.npy", mmap_mode="r"), np.load(f"{folder}/labels.npy")
+    found = np.load(f"{folder}/negatives.npy", mmap_mode="r")
+    sample = np.linspace(0, len(x) - 1, SAMPLE).astype(np.int64)
+    queries = torch.nn.functional.normalize(torch.from_numpy(x[sample]), dim=1)
+    best = torch.full((SAMPLE, found.shape[1]), -torch.inf)
+    ids = torch.full(best.shape, -1)
+    for start in range(0, len(x), 20_000):
+        part = torch.nn.functional.normalize(torch.from_numpy(x[start : start + 20_000].copy()), dim=1)
+        similarity = queries @ part.T
+        own = torch.from_numpy(labels[sample][:, None] == labels[start : start + 20_000])
+        scores, places = similarity.masked_fill(own, -torch.inf).topk(found.shape[1], dim=1)
+        best, order = torch.cat([best, scores], dim=1).topk(found.shape[1], dim=1)
+        ids = torch.cat([ids, places + start], dim=1).gather(1, order)
+    same = (torch.from_numpy(found[sample])[:, :, None] == ids[:, None]).any(2)
+    return {"sample": SAMPLE, "same_negatives": float(same.float().mean())}
 
 
 def _child(function: str, *arguments: str) -> Any:

@@ -104,8 +104,8 @@ def read_columns(source: str, split: str | None) -> dict[str, list[Any]]:
     try:
         found = datasets.load_from_disk(str(path)) if path.is_dir() else datasets.load_dataset(source, split=split)
     except (OSError, ValueError, RuntimeError, KeyError) as error:
-        where = "is no data set that datasets saved" if path.is_dir() else "is no file, and no data set of this name"
-        raise ValueError(f"{source} {where} can be loaded ({_first_line(error)}).") from error
+        what = "the data set in the folder" if path.is_dir() else "there is no such file, and the data set of the name"
+        raise ValueError(f"{what} {source} cannot be loaded: {_first_line(error)}.") from error
     if isinstance(found.column_names, dict):  # several splits
         chosen = split or ("train" if "train" in found else next(iter(found)))
         if chosen not in found:
