@@ -126,7 +126,7 @@ def mine_hard_negatives(
     if output_format not in FORMATS:
         raise ValueError(f"output_format must be one of {', '.join(map(repr, FORMATS))}, got {output_format!r}.")
     check_model(model, query_prompt_name, corpus_prompt_name)
-    datasets = text_extra("datasets")
+    text_extra("datasets")
     anchor, positive = _columns(dataset, anchor_column_name, positive_column_name)
     pairs = paired(
         checked_texts(f"column {anchor!r}", dataset[anchor]),
@@ -136,8 +136,9 @@ def mine_hard_negatives(
 
     from rich.console import Console  # noqa: PLC0415 - with what follows, only once the input is known to be good
 
-    from lookalike.mining.formats import Layout, columns  # noqa: PLC0415
+    from lookalike.mining.formats import Layout  # noqa: PLC0415
     from lookalike.mining.summary import print_summary, summarized  # noqa: PLC0415
+    from lookalike.mining.tables import as_dataset  # noqa: PLC0415
     from lookalike.mining.texts import Prompts, mine_texts  # noqa: PLC0415
 
     prompts = Prompts(
@@ -152,7 +153,7 @@ def mine_hard_negatives(
         print_summary(Console(), summary, num_negatives)
     elif without := sum(summary["queries_without"].values()):
         logger.warning("%d of %d queries have no negative left.", without, len(pairs.queries))
-    return datasets.Dataset.from_dict(columns(mined, Layout(output_format, output_scores, anchor, positive)))
+    return as_dataset(mined, Layout(output_format, output_scores, anchor, positive))
 
 
 def text_extra(module: str) -> Any:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from lookalike.mining.rescoring import Floats
 
-SCORES_IN_MEMORY = 1 << 24  # of candidates, at a time
+SCORES_IN_MEMORY = 1 << 20  # of candidates, at a time
 
 
 @dataclass(frozen=True)

@@ -86,7 +86,8 @@ class Encoder:
                     x = torch.from_numpy(store.read(j)) if known else self._embedded(kind, these, prompt, prompt_name)
                     if hasher is None:
                         hasher = SignHasher(x.shape[1], self.bits, center=self.center)
-                        hasher.mean.copy_(x.mean(0, dtype=torch.float64) if mean is None else mean)
+                        centre = x.mean(0, dtype=torch.float64) if mean is None else mean
+                        hasher.mean.copy_(torch.nan_to_num(centre))  # one bad text must not spoil the codes of others
                     hashed, finite = hasher.encode_flagged(x)
                     if not bool(finite.all()):
                         text = these[int((~finite).nonzero()[0])]

@@ -48,15 +48,6 @@ class Group:
     asked: int  # how many negatives were asked for
 
 
-def columns(mined: Mined, layout: Layout) -> dict[str, list[Any]]:
-    """The rows as columns; they are there even where no row is."""
-    table: dict[str, list[Any]] = {name: [] for name in layout.names(mined.indices.shape[1])}
-    for row in rows(mined, layout):
-        for name, values in table.items():
-            values.append(row[name])
-    return table
-
-
 def rows(mined: Mined, layout: Layout) -> Iterator[Row]:
     """One row after another, queries in order of appearance; a query without a negative has none, except as pairs."""
     pairs, written = mined.pairs, WRITERS[layout.output_format]

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from lookalike.mining.rows import Rows
 
-FLOATS_IN_MEMORY = 1 << 24  # of candidates, at a time
+FLOATS_IN_MEMORY = 1 << 22  # of candidates, at a time
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Floats:
     def of_pairs(self, rows: Tensor, ids: Tensor) -> Tensor:
         """Scores of pairs of a query and a text: float32 [len(ids)]."""
         scores = torch.empty(len(ids))
-        tile = FLOATS_IN_MEMORY // 1024
+        tile = FLOATS_IN_MEMORY // 512
         for first in range(0, len(ids), tile):
             part = slice(first, first + tile)
             asked, inverse = np.unique(rows[part].numpy(), return_inverse=True)

@@ -40,6 +40,7 @@ class MappedRows:
 
     def __init__(self, array: Array, places: Callable[[Array], Array] | None = None) -> None:
         self.array, self.places = array, places
+        self._plain = np.asarray(array)  # indexing a memmap itself is slower
         self._resident = 0
 
     def __len__(self) -> int:
@@ -57,7 +58,11 @@ class MappedRows:
         read = np.empty((len(rows), self.dim), np.float32)
         step = max(1, RESIDENT_BYTES // (AROUND_BYTES + self.array.strides[0]))
         for start in range(0, len(rows), step):
-            read[start : start + step] = self.array[rows[start : start + step]]
+            part = rows[start : start + step]
+            if self.array.dtype == np.float32:
+                np.take(self._plain, part, axis=0, out=read[start : start + step], mode="clip")  # else it is buffered
+            else:
+                read[start : start + step] = self._plain[part]
             self._give_back(min(step, len(rows) - start) * (AROUND_BYTES + self.array.strides[0]))
         return torch.from_numpy(read)
 
