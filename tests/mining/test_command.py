@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -191,7 +192,9 @@ def test_embeddings_become_row_numbers(tmp_path):
         (None, ("--output", "there.jsonl"), "there.jsonl exists; --force overwrites it"),
         (None, ("--corpus", "there.jsonl"), "must have a column of texts, text or passage .* got x"),
         (None, ("--corpus", "away.txt"), "away.txt"),
-        (None, ("--embeddings", "x.npy"), "give either INPUT, pairs of texts, or --embeddings"),
+        (None, ("--labels", "x.npy"), "--labels belongs to --embeddings, which was not given"),
+        (None, ("--embeddings", "x.npy"), "--model belongs to INPUT, which was not given"),
+        (None, ("--device", "moon"), "the model .* cannot be loaded as a SentenceTransformer"),
     ],
 )
 def test_mistakes_are_said_in_one_sentence(source, model_folder, tmp_path, monkeypatch, content, arguments, sentence):
@@ -208,6 +211,42 @@ def test_mistakes_are_said_in_one_sentence(source, model_folder, tmp_path, monke
     assert re.search(sentence, message), message
     left = [path for path in tmp_path.iterdir() if not path.name.endswith(".cache")]
     assert sorted(left) == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ((), "mining needs --output: the file to write"),
+        (("--output", "n.npy"), "give either INPUT, pairs of texts, or --embeddings"),
+        (("p.jsonl", "--output", "n.jsonl"), "mining from texts needs --model"),
+        (("p.jsonl", "--embeddings", "x.npy", "--output", "n.npy"), "give either INPUT, pairs of texts, or"),
+        (("--embeddings", "away.npy", "--output", "n.npy"), "away.npy: there is no such file of embeddings"),
+        (("--embeddings", "x.npy", "--output", "n.jsonl"), "--output must end in .npy or .parquet, got n.jsonl"),
+        (("--embeddings", "x.npy", "--output", "there.npy"), "there.scores.npy exists; --force overwrites it"),
+        (("--embeddings", "ids.npy", "--output", "n.npy"), "ids.npy must hold floats, got int64"),
+        (("--embeddings", "x.npy", "--labels", "ids.npy", "--output", "n.npy"), "must hold one label per embedding, 9"),
+        (("--embeddings", "x.npy", "--positives", "away.npy", "--output", "n.npy"), "no such file of positives"),
+        (("--embeddings", "x.npy", "--positives", "text.npy", "--output", "n.npy"), "cannot be read as positives"),
+        (("--embeddings", "nan.npy", "--output", "n.npy"), "nan.npy must hold finite embeddings, but row 2 has NaN"),
+    ],
+)
+def test_mistakes_with_embeddings_are_said_in_one_sentence(tmp_path, monkeypatch, arguments, sentence):
+    monkeypatch.chdir(tmp_path)
+    x = np.random.default_rng(0).standard_normal((9, 8)).astype(np.float32)
+    np.save("x.npy", x)
+    np.save("ids.npy", np.arange(12).reshape(3, 4))
+    np.save("there.scores.npy", x)
+    Path("text.npy").write_text("none")
+    x[2, 3] = np.nan
+    np.save("nan.npy", x)
+    before = sorted(tmp_path.iterdir())
+    shown = mine(*arguments)
+    assert isinstance(shown.exception, (ValueError, TypeError, FileNotFoundError)), shown.exception
+    message = str(shown.exception)
+    assert sentence in message
+    assert "\n" not in message
+    assert message.endswith(".")
+    assert sorted(tmp_path.iterdir()) == before
 
 
 def test_a_missing_library_is_named_with_its_command(source, tmp_path):

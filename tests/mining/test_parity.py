@@ -119,6 +119,14 @@ def test_cross_encoder_scores_are_what_is_filtered(dataset, model, options):
     assert_same(*both(dataset, model, cross_encoder=WordOverlap(), output_scores=True, **options))
 
 
+def test_a_real_cross_encoder(dataset, model, model_folder):
+    torch.manual_seed(1)
+    judge = pytest.importorskip("sentence_transformers").CrossEncoder(
+        str(model_folder.parent / "bert"), num_labels=1, max_length=48, device="cpu"
+    )
+    assert_same(*both(dataset, model, cross_encoder=judge, output_scores=True, relative_margin=0.001, num_negatives=2))
+
+
 def test_several_processes_encode_the_same(dataset, model):
     alone = mine_hard_negatives(dataset, model, verbose=False, output_scores=True)
     together = mine_hard_negatives(dataset, model, verbose=False, output_scores=True, use_multi_process=["cpu"])

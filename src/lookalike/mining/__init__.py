@@ -105,8 +105,13 @@ def mine_hard_negatives(
 
     Example:
         >>> from lookalike import mine_hard_negatives
-        >>> pairs = {"query": ["one", "two"], "answer": ["1", "2"]}
-        >>> mine_hard_negatives(pairs, "all-MiniLM-L6-v2")
+        >>> model = SentenceTransformer("all-MiniLM-L6-v2")  # doctest: +SKIP
+        >>> pairs = Dataset.from_json("pairs.jsonl")  # doctest: +SKIP
+        >>> triplets = mine_hard_negatives(pairs, model, relative_margin=0.05)  # doctest: +SKIP
+
+        What is wrong is said before anything is encoded:
+
+        >>> mine_hard_negatives({"query": ["one"], "answer": ["1"]}, "all-MiniLM-L6-v2")
         Traceback (most recent call last):
         ...
         TypeError: model must be a SentenceTransformer, got str; load it with SentenceTransformer('all-MiniLM-L6-v2').

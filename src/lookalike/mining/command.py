@@ -62,6 +62,7 @@ class VectorSource:
     corpus: str | None = None
     labels: Path | None = None
     positives: Path | None = None
+    device: str | None = None
 
 
 def run_text_mining(
@@ -127,7 +128,8 @@ def run_vector_mining(source: VectorSource, options: Options, output: Path, *, s
     began = time.perf_counter()
     found, positive_scores, differences, complete = [], [], [], 0
     with id_writer(output, len(embeddings), options.num_negatives) as writer:
-        for part in vectors.mined(options, progress=True):
+        device = source.device or ("cuda" if torch.cuda.is_available() else "cpu")
+        for part in vectors.mined(options, device=device, progress=True):
             writer.write(part)
             there = part.scores != MISSING
             found.append(part.scores[there].numpy())

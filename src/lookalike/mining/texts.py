@@ -119,8 +119,9 @@ def cross_encoded(part: Candidates, pairs: Pairs, cross_encoder: Any, batch_size
     first, last = pairs.offsets[part.first], pairs.offsets[part.first + len(part.scores)]
     listed = zip((part.owners + part.first).tolist(), pairs.positives[first:last].tolist(), strict=True)
     answers = [(pairs.queries[q], pairs.corpus[i]) for q, i in listed]
+    more = {} if pool is None else {"pool": pool}
     found = cross_encoder.predict(
-        [*candidates, *answers], batch_size=batch_size, convert_to_tensor=True, pool=pool, show_progress_bar=False
+        [*candidates, *answers], batch_size=batch_size, convert_to_tensor=True, show_progress_bar=False, **more
     )
     found = found.float().cpu()
     scores = torch.full(part.scores.shape, MISSING)

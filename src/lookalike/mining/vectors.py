@@ -18,6 +18,7 @@ from lookalike.mining.rows import MappedRows
 from lookalike.mining.selection import Tally, selected
 from lookalike.negatives import hardest_positives
 from lookalike.progress import progress_bar
+from lookalike.search import search_device
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -89,8 +90,8 @@ class Vectors:
     def _num_rows(self) -> int:
         return len(self.queries if self.corpus is None else self.corpus)
 
-    def mined(self, options: Options, *, progress: bool = False) -> Iterator[Part]:
-        """The negatives of some rows after others; `tally` has counted them in the end."""
+    def mined(self, options: Options, *, device: str = "cpu", progress: bool = False) -> Iterator[Part]:
+        """The negatives of some rows after others, searched on `device`; `tally` has counted them in the end."""
         queries = NormalizedRows(self.queries)
         corpus = queries if self.corpus is None else NormalizedRows(self.corpus)
         spread = np.linspace(0, len(corpus) - 1, min(ROWS, len(corpus))).astype(np.int64)
@@ -105,10 +106,16 @@ class Vectors:
         labels = self.labels
         if labels is None and self.corpus is None:
             labels = torch.arange(len(codes))  # of a class of its own, no row finds itself
-        searched = Searched(
-            asked, codes, offsets, positives, Floats(queries, corpus) if options.rescore else None, labels, labels
-        )
         wanted = farthest + most
+        searched = Searched(
+            asked,
+            codes.to(search_device(torch.device(device), options.bits, options.shortlist(wanted))),
+            offsets,
+            positives,
+            Floats(queries, corpus) if options.rescore else None,
+            labels,
+            labels,
+        )
         with progress_bar(f"mining {len(asked):,} rows", len(asked), shown=progress) as bar:
             for part in searched.candidates(wanted, options.shortlist(wanted), options.queries_at_a_time):
                 scores, indices = selected(part, options, farthest, self.tally)
