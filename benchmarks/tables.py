@@ -15,7 +15,7 @@ from lookalike.comparison import HEADINGS, cells, markdown
 ROOT = Path(__file__).parents[1]
 PAGES = (
     "README.md", "docs/kernels.md", "docs/batches.md", "docs/training.md", "docs/analysis.md", "docs/theory.md",
-    "docs/data.md", "docs/results.md",
+    "docs/data.md", "docs/results.md", "docs/mining.md",
 )  # fmt: skip
 COMPARISONS = {
     "compare_medquad": "medical questions and answers, text",
@@ -279,6 +279,84 @@ def _observe() -> str:
     return f"{_markdown(['towers', 'rows hashed at a time', '`observe`'], rows)}\n\n{note}"
 
 
+def _mine() -> str:
+    result = record.read("mine")
+    settings = result["settings"]
+    found = {(row["case"], row["bits"], row["contender"]): row for row in result["quality"]}
+    rows = []
+    for bits in sorted({row["bits"] for row in result["quality"]}):
+        cells: list[Any] = [bits]
+        for case, contender in (
+            ("default", "ours"), ("margin", "ours"), ("random", "ours"), ("default", "ours, bits alone"),
+            ("margin", "ours, bits alone"),
+        ):  # fmt: skip
+            row = found[case, bits, contender]
+            rows_differ = row["rows"] - row["rows_theirs"]
+            counted = "" if not rows_differ else f" ({rows_differ:+,} rows)"
+            cells.append(f"{row['same_negatives']:.1%}{counted}")
+        rows.append([*cells, f"±{found['default', bits, 'ours, bits alone']['score_error_rms']:.3f}"])
+    header = [
+        "bits", "default", "relative_margin=0.05", "random of ranks 5 to 50", "bits alone", "and a margin",
+        "error of its scores",
+    ]  # fmt: skip
+    note = (
+        f"Share of sentence-transformers' negatives that are found; rows are as many unless noted. {_mined(result)}; "
+        f"{settings['pairs']:,} pairs of {settings['query']:,} queries, {settings['corpus']:,} texts to search."
+    )
+    return f"{_markdown(header, rows)}\n\n{note}"
+
+
+def _mine_timed() -> str:
+    result = record.read("mine")
+    names = {
+        "theirs": "sentence-transformers", "theirs, FAISS": "with `use_faiss=True`", "ours": "lookalike",
+        "ours, bits alone": "with `rescore=False`",
+    }  # fmt: skip
+    rows = [
+        [
+            names[row["contender"]],
+            f"{row['processor_seconds'] - row['processor_seconds_without_encoding']:.0f} s"
+            if row["seconds_encoding"] else "(kept from before)",
+            f"{row['processor_seconds_without_encoding']:.1f} s",
+            f"{row['peak_bytes'] / 1e6:,.0f} MB",
+        ]
+        for row in result["timed"]
+    ]  # fmt: skip
+    before = min(row["peak_bytes_before"] for row in result["timed"]) / 1e6
+    note = (
+        f"{_mined(result)}. Processor time, {result['settings']['threads']} thread; memory with Python, torch and the "
+        f"model, which take {before:,.0f} MB before anything is mined."
+    )
+    header = ["", "encoding", "everything else", "peak memory"]
+    return f"{_markdown(header, rows)}\n\n{note}"
+
+
+def _mined(result: dict[str, Any]) -> str:
+    versions = result["versions"]
+    return (
+        f"MedQuAD's questions and answers, all-MiniLM-L6-v2 with {result['settings']['tokens']} tokens per text, "
+        f"sentence-transformers {versions['sentence-transformers']}; from `benchmarks/results/mine.json`"
+    )
+
+
+def _mine_million() -> str:
+    result = record.read("mine_million")
+    settings = result["settings"]
+    rows = [
+        ["file of embeddings", f"{settings['bytes'] / 1e9:.2f} GB"],
+        ["peak memory", f"{result['peak_bytes'] / 2**30:.2f} GiB"],
+        ["time", f"{result['seconds'] / 60:.0f} min, {result['processor_seconds'] / 60:.0f} min of processor time"],
+        [f"of the true {settings['num_negatives']} nearest negatives, found", f"{result['same_negatives']:.1%}"],
+    ]
+    note = (
+        f"{settings['rows']:,} x {settings['dim']} float32, clustered, in labelled groups of four; {settings['bits']} "
+        f"bits, {settings['threads']} threads on {result['machine']['cores']} cores that other work shared (load "
+        f"{settings['load']:.1f}); true negatives of {result['sample']} rows. From "
+        "`benchmarks/results/mine_million.json`."
+    )
+    return f"{_markdown(['', ''], rows)}\n\n{note}"
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "quality": _quality,
     "search": _search,
@@ -290,6 +368,9 @@ TABLES: dict[str, Callable[[], str]] = {
     "msmarco": _msmarco,
     "observe": _observe,
     "gains": _gains,
+    "mine": _mine,
+    "mine_timed": _mine_timed,
+    "mine_million": _mine_million,
     "hardness": partial(_compared, "hardness"),
     **{name: partial(_compared, name) for name in COMPARISONS},
 }

@@ -23,6 +23,7 @@ NAMES = [
     "hamming_topk",
     "hard_negatives",
     "hardest_positives",
+    "mine_hard_negatives",
 ]
 RESULTS = ["Batches", "Neighbours"]  # what they hold is all there is to say
 

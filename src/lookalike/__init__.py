@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from lookalike.evaluation import evaluate as evaluate
     from lookalike.hashing import SignHasher as SignHasher
     from lookalike.losses import InfoNCE as InfoNCE
+    from lookalike.mining import mine_hard_negatives as mine_hard_negatives
     from lookalike.negatives import hard_negatives as hard_negatives
     from lookalike.negatives import hardest_positives as hardest_positives
     from lookalike.samplers import LSHBatchSampler as LSHBatchSampler
@@ -35,6 +36,7 @@ _HOMES = {
     "hamming_topk": "lookalike.search",
     "hard_negatives": "lookalike.negatives",
     "hardest_positives": "lookalike.negatives",
+    "mine_hard_negatives": "lookalike.mining",
 }
 
 __all__ = [
@@ -51,6 +53,7 @@ __all__ = [
     "hamming_topk",
     "hard_negatives",
     "hardest_positives",
+    "mine_hard_negatives",
 ]
 
 

