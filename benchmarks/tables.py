@@ -15,7 +15,7 @@ from lookalike.comparison import HEADINGS, cells, markdown
 ROOT = Path(__file__).parents[1]
 PAGES = (
     "README.md", "docs/kernels.md", "docs/batches.md", "docs/training.md", "docs/analysis.md", "docs/theory.md",
-    "docs/data.md", "docs/results.md", "docs/mining.md",
+    "docs/data.md", "docs/results.md", "docs/mining.md", "docs/index.md",
 )  # fmt: skip
 COMPARISONS = {
     "compare_medquad": "medical questions and answers, text",

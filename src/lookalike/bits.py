@@ -69,7 +69,7 @@ class BitsPlan:
 def lengths_up_to(max_bits: int) -> tuple[int, ...]:
     """The lengths to choose from.
 
-    Example:
+    Examples:
         >>> lengths_up_to(320)
         (64, 128, 192, 256, 320)
     """
@@ -107,7 +107,7 @@ def plan_bits(
         TypeError: Embeddings are not floats.
         ValueError: A row is not finite, too few rows, fewer samples than rows, or a target outside (0, 1].
 
-    Example:
+    Examples:
         >>> from lookalike.data.synthetic import clustered_embeddings
         >>> x, labels = clustered_embeddings(2000, dim=64)
         >>> plan = plan_bits(x, n=10_000, target=0.4, labels=labels)
@@ -165,7 +165,7 @@ def bits_for_order(eps: float, a: float, n: int, f: float = 10.0) -> dict[str, i
     in the usual one; the others are as in `theory.smallest_bits`. They are far more than mining needs, which can do
     with neighbours that are nearly the nearest: see `plan_bits`.
 
-    Example:
+    Examples:
         >>> bits_for_order(0.3, 1.5, n=40_000)["exact"]
         689
     """

@@ -31,7 +31,7 @@ class CodeTable:
         n: Number of samples; ids are 0 to n - 1.
         bits: Length of the codes, a multiple of 8.
 
-    Example:
+    Examples:
         >>> import torch
         >>> table = CodeTable(n=4, bits=16)
         >>> table.write([2, 0], torch.tensor([[1, 2], [3, 4]], dtype=torch.uint8))

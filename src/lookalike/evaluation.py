@@ -44,7 +44,7 @@ def evaluate(
         `recall@1`, `recall@5`, ..., `recall@1%` (the first hundredth of the references), `mrr@10`, and `queries`, how
         many had a positive.
 
-    Example:
+    Examples:
         >>> import torch
         >>> query, reference = torch.tensor([[1.0, 0.1], [0.2, 1.0]]), torch.eye(2)
         >>> evaluate(query, reference, [0, 0], [0, 1])

@@ -39,7 +39,7 @@ class SignHasher(nn.Module):
     Raises:
         ValueError: `bits` is not a positive multiple of 8, `dim` is not positive or `center` is not in [0, 1].
 
-    Example:
+    Examples:
         >>> import torch
         >>> hasher = SignHasher(dim=32, bits=64)
         >>> x = torch.nn.functional.normalize(torch.randn(100, 32), dim=1)

@@ -27,7 +27,7 @@ def read_ahead(jobs: Iterable[Callable[[], T]], ahead: int = AHEAD) -> Iterator[
 
     One is enough: decoding has its own threads, and tokenising happens outside the interpreter.
 
-    Example:
+    Examples:
         >>> list(read_ahead([lambda: 1, lambda: 2]))
         [1, 2]
     """

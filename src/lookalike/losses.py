@@ -28,7 +28,7 @@ class InfoNCE(nn.Module):
         symmetric: Average with the loss from references to queries.
         hard_fraction: Count only this share of each anchor's negatives, the hardest: 0.5 is the paper's BatchHard.
 
-    Example:
+    Examples:
         >>> import torch
         >>> query, reference = torch.randn(8, 32), torch.randn(8, 32)
         >>> criterion = InfoNCE()

@@ -65,7 +65,7 @@ def hard_negatives(
         `Neighbours(distances, indices)`, `[n, k]`, padded with -1. A sample without a positive is not subject to the
         margins.
 
-    Example:
+    Examples:
         >>> import torch
         >>> codes = torch.tensor([[0b0000], [0b0001], [0b0111], [0b1111]], dtype=torch.uint8)
         >>> hard_negatives(codes, [0, 0, 1, 1], k=1).indices.flatten().tolist()
@@ -126,7 +126,7 @@ def hardest_positives(codes: Any, labels: Any, *, reference: Any = None, referen
     Returns:
         Indices into the reference, int64 `[n]`.
 
-    Example:
+    Examples:
         >>> import torch
         >>> codes = torch.tensor([[0b0000], [0b0001], [0b0111], [0b1111]], dtype=torch.uint8)
         >>> hardest_positives(codes, [5, 5, 5, 7]).tolist()

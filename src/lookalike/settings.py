@@ -85,7 +85,7 @@ def parse_strategy(text: str) -> dict[str, Any]:
     Raises:
         ValueError: There is no such strategy.
 
-    Example:
+    Examples:
         >>> parse_strategy("lsh:128")
         {'sampler': 'lsh', 'bits': 128}
     """

@@ -46,7 +46,7 @@ class Steps(NamedTuple):
 def separation(cosine: ArrayLike) -> NDArray[np.float64]:
     """The angle as a share of pi: the probability that a random hyperplane separates two embeddings.
 
-    Example:
+    Examples:
         >>> separation([1.0, 0.0, -1.0]).tolist()
         [0.0, 0.5, 1.0]
     """
@@ -57,7 +57,7 @@ def separation(cosine: ArrayLike) -> NDArray[np.float64]:
 def collision_probability(cosine: ArrayLike) -> NDArray[np.float64]:
     """The probability that two embeddings agree in a bit.
 
-    Example:
+    Examples:
         >>> collision_probability([1.0, 0.0]).tolist()
         [1.0, 0.5]
     """
@@ -69,7 +69,7 @@ def joint_separation(near: float, far: float, between: float) -> float:
 
     The hyperplanes that separate x from y are those that separate c from exactly one of them.
 
-    Example:
+    Examples:
         >>> joint_separation(0.25, 0.5, 0.25)  # y behind x: what separates x separates y
         0.25
     """
@@ -91,7 +91,7 @@ def steps(near: float, far: float, between: float) -> Steps:
 def widest_between(near: float, far: float) -> float:
     """The largest angle between two samples at these angles from the anchor: the worst case for their order.
 
-    Example:
+    Examples:
         >>> widest_between(0.25, 0.5)
         0.75
     """
@@ -101,7 +101,7 @@ def widest_between(near: float, far: float) -> float:
 def typical_between(near: float, far: float) -> float:
     """The angle between two samples that lie in unrelated directions from the anchor: usual in many dimensions.
 
-    Example:
+    Examples:
         >>> round(typical_between(0.25, 0.25), 6)
         0.333333
     """
@@ -121,7 +121,7 @@ def order_probability(near: float, far: float, between: float, bits: int, *, str
     Raises:
         ValueError: No three directions have these angles, or `bits` is not positive.
 
-    Example:
+    Examples:
         >>> round(order_probability(0.3, 0.33, 0.63, bits=128), 3)
         0.686
     """
@@ -134,7 +134,7 @@ def order_failure(near: float, far: float, between: float, bits: int, *, strict:
     The steps are tilted until wrong and right are equally likely, which takes out the factor that Chernoff's bound
     consists of; what is left is a symmetric distribution, convolved by a Fourier transform without cancellation.
 
-    Example:
+    Examples:
         >>> f"{order_failure(0.3, 0.4, 0.5, bits=4096):.2e}"
         '3.38e-20'
     """
@@ -156,7 +156,7 @@ def order_failure(near: float, far: float, between: float, bits: int, *, strict:
 def normal_order_probability(near: float, far: float, between: float, bits: int) -> float:
     """The normal approximation of `order_probability`: Z has mean -bits delta and variance bits (between - delta^2).
 
-    Example:
+    Examples:
         >>> round(normal_order_probability(0.3, 0.33, 0.63, bits=128), 3)
         0.666
     """
@@ -178,7 +178,7 @@ def worst_case_probability(eps: float, a: float, bits: int) -> float:
         a: Ratio of the angle of y to that of x, above 1.
         bits: Length of the codes.
 
-    Example:
+    Examples:
         >>> round(worst_case_probability(0.3, 1.1, bits=1024), 3)
         0.887
     """
@@ -192,7 +192,7 @@ def certain_probability(near: float, far: float, bits: int, *, between: float | 
     P(Z >= 0) <= (1 - q + sqrt(q^2 - delta^2))^bits, which grows with q = `between`; where that is not known the widest
     angle is taken, so that the bound holds for every y.
 
-    Example:
+    Examples:
         >>> certain_probability(0.3, 0.45, bits=1024) <= order_probability(0.3, 0.45, 0.75, bits=1024, strict=True)
         True
     """
@@ -207,7 +207,7 @@ def paper_probability(eps: float, a: float, bits: int) -> float:
     It is kept to reproduce the paper's figures; `worst_case_probability` and `certain_probability` are what it was
     meant to be.
 
-    Example:
+    Examples:
         >>> round(paper_probability(0.3, 1.1, bits=128), 3)
         0.975
     """
@@ -243,7 +243,7 @@ def smallest_bits(
     Raises:
         ValueError: No such angles, method or failure probability.
 
-    Example:
+    Examples:
         >>> [smallest_bits(0.3, 1.1, n=40_000, method=method) for method in ("paper", "normal", "exact", "chernoff")]
         [695, 14566, 14606, 18043]
     """
@@ -273,7 +273,7 @@ def smallest_bits(
 def cosine_from_hamming(distance: ArrayLike, bits: int) -> NDArray[np.float64]:
     """The cosine that a Hamming distance implies, cos(pi h / bits).
 
-    Example:
+    Examples:
         >>> cosine_from_hamming([0, 64, 128], bits=128).round(6).tolist()
         [1.0, 0.0, -1.0]
     """
@@ -293,7 +293,7 @@ def hamming_variance(cosine: ArrayLike, bits: int, *, dim: int | None = None) ->
         bits: Length of the codes.
         dim: Dimension of the embeddings, for orthonormal rows; None for independent ones.
 
-    Example:
+    Examples:
         >>> independent, orthonormal = hamming_variance(0.0, 384), hamming_variance(0.0, 384, dim=384)
         >>> round(float(orthonormal / independent), 3)
         0.595
@@ -311,7 +311,7 @@ def hamming_variance(cosine: ArrayLike, bits: int, *, dim: int | None = None) ->
 def cosine_standard_error(cosine: ArrayLike, bits: int, *, dim: int | None = None) -> NDArray[np.float64]:
     """The standard error of `cosine_from_hamming`, to first order: pi sqrt(1 - cosine^2) sd(h) / bits.
 
-    Example:
+    Examples:
         >>> [round(float(cosine_standard_error(0.45, bits, dim=384)), 3) for bits in (128, 1024)]
         [0.111, 0.034]
     """

@@ -7,7 +7,7 @@ from torch import Tensor
 def overlap(found: Tensor, true: Tensor) -> Tensor:
     """The share of each query's true neighbours that were found, float64 `[q]`. Entries of -1 do not count.
 
-    Example:
+    Examples:
         >>> import torch
         >>> overlap(torch.tensor([[3, 1, 7]]), torch.tensor([[1, 2, 3]])).tolist()
         [0.6666666666666666]
@@ -25,7 +25,7 @@ def positional_distance(found: Tensor, similarity: Tensor, ascending: Tensor | N
         similarity: Of each query to all rows, float `[q, n]`, minus infinity for rows that are left out.
         ascending: The same, sorted, where it is at hand.
 
-    Example:
+    Examples:
         >>> import torch
         >>> positional_distance(torch.tensor([[2, 0]]), torch.tensor([[0.9, 0.5, 0.7, 0.8]])).tolist()
         [1.5]

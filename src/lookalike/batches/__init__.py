@@ -109,7 +109,7 @@ def compose_batches(
     Raises:
         ValueError: There are fewer labels than a batch must hold, or an argument is out of range.
 
-    Example:
+    Examples:
         >>> import torch
         >>> neighbours = torch.tensor([[1], [0], [3], [2]])
         >>> [sorted(batch.tolist()) for batch in sorted(compose_batches(neighbours, 2), key=min)]

@@ -67,7 +67,7 @@ class Augmentation:
 def uniforms(seed: int, ids: Array, stream: int, count: int) -> Array:
     """Numbers in [0, 1) that depend on the seed, the id and the stream alone: float64 [n, count].
 
-    Example:
+    Examples:
         >>> import numpy as np
         >>> both = uniforms(3, np.array([7, 9]), 0, 4)
         >>> bool((both[1:] == uniforms(3, np.array([9]), 0, 4)).all())

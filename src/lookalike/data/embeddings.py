@@ -33,7 +33,7 @@ def load_embeddings(path: str | os.PathLike[str], *, min_rows: int = 2) -> Array
             its rows are zero or the same.
         TypeError: It does not hold floats.
 
-    Example:
+    Examples:
         >>> import tempfile, numpy as np
         >>> with tempfile.NamedTemporaryFile(suffix=".npy") as file:
         ...     np.save(file.name, np.eye(3, 8, dtype=np.float16))

@@ -85,7 +85,7 @@ def connected(first: Array, second: Array) -> Tensor:
 
     Two questions with the same answer, or two answers of one question, are no negatives of each other.
 
-    Example:
+    Examples:
         >>> import numpy as np
         >>> connected(np.array([0, 0, 1, 2]), np.array([5, 6, 6, 7])).tolist()
         [0, 0, 0, 3]

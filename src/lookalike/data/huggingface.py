@@ -94,7 +94,7 @@ def from_dataset(
     Raises:
         ValueError: There are no such columns.
 
-    Example:
+    Examples:
         >>> class Rows(dict):
         ...     column_names = ("anchor", "positive")
         ...     def __len__(self):

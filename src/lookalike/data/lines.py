@@ -41,7 +41,7 @@ class Lines:
     Raises:
         ValueError: A line is something else; says which.
 
-    Example:
+    Examples:
         >>> import os, tempfile
         >>> from pathlib import Path
         >>> os.environ["LOOKALIKE_CACHE"] = folder = tempfile.mkdtemp()

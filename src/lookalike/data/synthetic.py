@@ -23,7 +23,7 @@ def clustered_embeddings(
     Returns:
         Embeddings, float32 `[n, dim]`, and labels, int64 `[n]`.
 
-    Example:
+    Examples:
         >>> x, labels = clustered_embeddings(1000, dim=64)
         >>> x.shape, labels.shape
         (torch.Size([1000, 64]), torch.Size([1000]))

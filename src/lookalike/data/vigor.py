@@ -140,7 +140,7 @@ def semi_positive_pairs(labels: Array) -> tuple[Tensor, Tensor]:
     Returns:
         Offsets, int64 `[n + 1]`, and ids, ascending for each pair: what `exclude` of the search takes.
 
-    Example:
+    Examples:
         >>> import numpy as np
         >>> offsets, ids = semi_positive_pairs(np.array([[0, 1, -1, -1], [1, 5, 6, 7], [1, 8, 9, -1]]))
         >>> offsets.tolist(), ids.tolist()

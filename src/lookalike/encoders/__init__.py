@@ -43,7 +43,7 @@ def make_encoder(encoder: str = "convnet", **options: Any) -> nn.Module:
         ValueError: There is no such encoder, it cannot be loaded, or it does not take an option.
         ImportError: The library is missing or broken; says what to install.
 
-    Example:
+    Examples:
         >>> make_encoder("convnet", width=8, dim=64).dim
         64
     """

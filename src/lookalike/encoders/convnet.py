@@ -16,7 +16,7 @@ class ConvNet(nn.Module):
         width: Channels of the first stage, a multiple of 8; the last has four times as many.
         dim: Length of the embeddings.
 
-    Example:
+    Examples:
         >>> import torch
         >>> ConvNet(width=8, dim=64)(torch.zeros(2, 1, 32, 32)).shape
         torch.Size([2, 64])

@@ -38,7 +38,7 @@ class HardNegatives(Callback):  # type: ignore[misc]
     Args:
         sampler: The `batch_sampler` of the training loader.
 
-    Example:
+    Examples:
         `Trainer(callbacks=[HardNegatives(sampler)], use_distributed_sampler=False)`
     """
 

@@ -39,7 +39,7 @@ class HardNegatives:
     Args:
         sampler: For labelled data: `LSHBatchSampler(labels, batch_size, ...)`.
 
-    Example:
+    Examples:
         `HardNegatives(sampler).attach(trainer)`, then `trainer.train(num_epochs=...)`.
     """
 
@@ -107,7 +107,7 @@ class HammingMiner(BaseMiner):  # type: ignore[misc]
         center: Share of the references' mean that is subtracted before hashing.
         seed: Decides the rotation.
 
-    Example:
+    Examples:
         >>> import torch
         >>> miner = HammingMiner(k=1, bits=64)
         >>> a1, p, a2, n = miner(torch.eye(4)[[0, 0, 1, 1]] + 0.1, torch.tensor([0, 0, 1, 1]))

@@ -67,7 +67,7 @@ class HardNegatives(TrainerCallback):  # type: ignore[misc]
         normalize: Compare by cosine, as those losses do; False for dot products.
         options: `bits`, `hardness`, `clusters`, `guard` and others, as in `LSHBatchSampler`.
 
-    Example:
+    Examples:
         `HardNegatives(bits=512).attach(trainer)`, then `trainer.train()`.
     """
 

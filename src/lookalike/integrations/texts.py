@@ -70,7 +70,7 @@ def connected(members: Array) -> Array:
     Args:
         members: Integers `[n, columns]`.
 
-    Example:
+    Examples:
         >>> import numpy as np
         >>> connected(np.array([[5, 6], [6, 7], [8, 9], [9, 9]])).tolist()
         [0, 0, 2, 2]

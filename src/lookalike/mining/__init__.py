@@ -103,7 +103,7 @@ def mine_hard_negatives(
         ValueError: There are no such columns, a text is empty, or an argument is out of range.
         DiskFullError: There is no room for codes and floats; those that are written are kept.
 
-    Example:
+    Examples:
         >>> from lookalike import mine_hard_negatives
         >>> model = SentenceTransformer("all-MiniLM-L6-v2")  # doctest: +SKIP
         >>> pairs = Dataset.from_json("pairs.jsonl")  # doctest: +SKIP

@@ -43,7 +43,7 @@ def paired(anchors: Sequence[str], positives: Sequence[str], corpus: Sequence[st
         positives: The text that answers it.
         corpus: Further texts that may be negatives; they come first.
 
-    Example:
+    Examples:
         >>> pairs = paired(["q", "r", "q"], ["a", "b", "c"], ["z", "b"])
         >>> pairs.corpus, [pairs.positives_of(query) for query in range(2)]
         (['z', 'b', 'a', 'c'], [[2, 3], [1]])

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from lookalike.data.tables import SUFFIXES, read_table
 from lookalike.data.texts import QUERIES, REFERENCES
+from lookalike.encoders.libraries import text_library
 from lookalike.mining import text_extra
 from lookalike.mining.pairs import checked_texts
 
@@ -121,14 +122,14 @@ def load_model(name: str, device: str | None, kind: str = "SentenceTransformer")
         ImportError: sentence-transformers is not installed.
         ValueError: It cannot be loaded.
     """
-    library = text_extra("sentence_transformers")
-    try:
-        return getattr(library, kind)(name, device=device)
-    except (OSError, ValueError, RuntimeError, KeyError, AttributeError, TypeError) as error:
-        raise ValueError(
-            f"the model {name!r} cannot be loaded as a {kind} ({_first_line(error)}); give the folder that its save "
-            "wrote, or its name on the Hugging Face Hub."
-        ) from error
+    with text_library("sentence_transformers") as library:
+        try:
+            return getattr(library, kind)(name, device=device)
+        except (OSError, ValueError, RuntimeError, KeyError, AttributeError, TypeError) as error:
+            raise ValueError(
+                f"the model {name!r} cannot be loaded as a {kind} ({_first_line(error)}); give the folder that its "
+                "save wrote, or its name on the Hugging Face Hub."
+            ) from error
 
 
 def _known(names: Sequence[str], candidates: Sequence[str]) -> str | None:

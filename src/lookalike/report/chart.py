@@ -201,7 +201,7 @@ def beside(dots: Sequence[tuple[Point, str]]) -> list[Markup]:
 def spread(heights: Sequence[float], low: float, high: float, gap: float = GAP) -> list[float]:
     """Ascending heights moved apart by at least `gap`, within limits.
 
-    Example:
+    Examples:
         >>> spread([10, 12, 40], 0, 100, gap=10)
         [10, 20, 40]
     """

@@ -22,7 +22,7 @@ class Markup(str):
 def tag(name: str, *content: str, **attributes: object) -> Markup:
     """An element; `class_` is class, other underscores become hyphens, attributes that are None are left out.
 
-    Example:
+    Examples:
         >>> tag("p", "1 < 2 ", tag("b", "so it is"), class_="note")
         '<p class="note">1 &lt; 2 <b>so it is</b></p>'
     """

@@ -38,7 +38,7 @@ class PreEpochBatchSampler(EpochBatchSampler):
         self_pairs: Pair a label's only sample with itself instead of leaving it out.
         shard: Deal batches to the ranks of `torch.distributed`.
 
-    Example:
+    Examples:
         >>> import torch
         >>> sampler = PreEpochBatchSampler(torch.arange(40) // 2, batch_size=10, mode="full")
         >>> sampler.refresh(torch.randn(40, 8))

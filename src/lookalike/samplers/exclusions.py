@@ -14,7 +14,7 @@ from lookalike.search.request import take_lists
 class Exclusions:
     """Lists of ids, one per sample or pair, as a CSR pair (offsets, ids).
 
-    Example:
+    Examples:
         >>> import torch
         >>> exclusions = Exclusions(([0, 1, 2, 2], [1, 0]), 3)  # samples 0 and 1 exclude each other
         >>> exclusions.mask(torch.tensor([0, 2]), torch.tensor([1, 2])).tolist()

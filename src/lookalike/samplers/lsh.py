@@ -52,7 +52,7 @@ class LSHBatchSampler(EpochBatchSampler):
         self_pairs: Pair a label's only sample with itself (two augmented views) instead of leaving it out.
         shard: Deal batches to the ranks of `torch.distributed`; False where the loader does that, as accelerate's.
 
-    Example:
+    Examples:
         >>> import torch
         >>> labels = torch.arange(60) // 2
         >>> sampler = LSHBatchSampler(labels, batch_size=20, bits=64)

@@ -17,7 +17,7 @@ class RandomBatchSampler(EpochBatchSampler):
         self_pairs: Pair a label's only sample with itself instead of leaving it out.
         shard: Deal batches to the ranks of `torch.distributed`; False where the loader does that.
 
-    Example:
+    Examples:
         >>> sampler = RandomBatchSampler([0, 0, 1, 1, 2, 2], batch_size=4)
         >>> len(sampler), [len(batch) for batch in sampler]
         (2, [4, 2])

@@ -58,7 +58,7 @@ def hamming_topk(
         ValueError: Shapes do not fit together, k is not positive, an id is out of range, or the backend is unknown or
             cannot be used here.
 
-    Example:
+    Examples:
         >>> import torch
         >>> codes = torch.tensor([[0b0000], [0b0001], [0b0111], [0b1111]], dtype=torch.uint8)
         >>> hamming_topk(codes, codes, k=2, query_labels=[0, 0, 1, 1]).indices.tolist()

@@ -33,7 +33,7 @@ def cosine_topk(
 
     `exclude` names further rows per query, as in `hamming_topk`.
 
-    Example:
+    Examples:
         >>> import torch
         >>> x = torch.tensor([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0]])
         >>> cosine_topk(x, x, k=1, query_labels=[0, 1, 2], database_labels=[0, 1, 2]).indices.flatten().tolist()
