@@ -1,3 +1,4 @@
+import json
 import threading
 import time
 
@@ -55,7 +56,8 @@ class Colours(nn.Module):
         return self.head(images.float().mean((2, 3)) / 255)
 
 
-def test_an_image_that_turns_unreadable_costs_no_step(tmp_path, monkeypatch):
+@pytest.mark.parametrize("part", ["train", "test"])
+def test_an_image_that_turns_unreadable_costs_no_step(tmp_path, monkeypatch, part):
     monkeypatch.setenv("LOOKALIKE_CACHE", str(tmp_path / "cache"))
     (tmp_path / "sop").mkdir()
     root = write_sop(tmp_path / "sop")
@@ -67,13 +69,15 @@ def test_an_image_that_turns_unreadable_costs_no_step(tmp_path, monkeypatch):
 
     whole = trained("whole", load_data("sop", root, size=8))
     data = load_data("sop", root, size=8)
-    victim = data.train.query_items.paths[int(data.train.query_ids[0])]
+    victim = data.train.query_items.paths[int(getattr(data, part).query_ids[0])]
     content = victim.read_bytes()
     victim.write_bytes(b"damaged")
     with pytest.raises(Unreadable, match=victim.name):
         trained("hurt", data)
     checkpoint = torch.load(tmp_path / "hurt" / "checkpoint.pt", weights_only=True)
     assert checkpoint["epoch"] == 0
+    first_epoch = json.loads((tmp_path / "whole" / "metrics.jsonl").read_text().splitlines()[0])
+    assert (checkpoint["step"] == first_epoch["step"]) == (part == "test")  # an epoch is not lost to its evaluation
     victim.write_bytes(content)
     result = trained("hurt", load_data("sop", root, size=8), resume=True)
     assert result["metrics"] == whole["metrics"]

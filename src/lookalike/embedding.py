@@ -10,7 +10,7 @@ from safetensors.torch import load_file
 
 from lookalike.data import DataSource
 from lookalike.encoders import ConvNet, make_encoder
-from lookalike.loading import AHEAD, moved, read_ahead
+from lookalike.loading import AHEAD, moved, read, read_ahead
 from lookalike.progress import progress_bar
 from lookalike.runs import RunFolder
 
@@ -102,13 +102,17 @@ def embed(
         batch_size: Samples at a time.
         precision: Of the computation.
         progress: Show a bar on a terminal.
+
+    Raises:
+        Unreadable: A sample cannot be read.
     """
     model.eval()
     device = next(model.parameters()).device
     prepare = getattr(model, "prepare", None)
 
-    def read(ids: Tensor) -> Any:
-        return view(ids) if prepare is None else prepare(view(ids))
+    def prepared(ids: Tensor) -> Any:
+        x = read(view, ids)
+        return x if prepare is None else prepare(x)
 
     batches = torch.split(torch.arange(n), batch_size)
     parts = []
@@ -117,7 +121,7 @@ def embed(
         torch.autocast(device.type, precision, enabled=precision != torch.float32),
     ):
         # On a CPU reading ahead would take the cores that compute.
-        jobs = (partial(read, ids) for ids in batches)
+        jobs = (partial(prepared, ids) for ids in batches)
         for x in read_ahead(jobs, AHEAD if device.type == "cuda" else 0):
             parts.append(model(moved(x, device)).float())
             bar.advance(len(parts[-1]))

@@ -22,6 +22,18 @@ class Unreadable(ValueError):  # noqa: N818 - said of the data
     """A sample could not be read; every step before it is done."""
 
 
+def read(view: Callable[..., Any], *arguments: Any) -> Any:
+    """What a data set gives for some ids.
+
+    Raises:
+        Unreadable: It cannot be read.
+    """
+    try:
+        return view(*arguments)
+    except (ValueError, OSError) as error:
+        raise Unreadable(str(error)) from error
+
+
 def read_ahead(jobs: Iterable[Callable[[], T]], ahead: int = AHEAD) -> Iterator[T]:
     """The results of jobs, in order, computed by one thread of their own before they are asked for.
 

@@ -26,7 +26,7 @@ from lookalike.analysis.tracking import OverlapTracker
 from lookalike.embedding import embed
 from lookalike.evaluation import evaluate
 from lookalike.interruptions import Interrupted, stop_requests
-from lookalike.loading import AHEAD, Unreadable, moved, read_ahead
+from lookalike.loading import AHEAD, Unreadable, moved, read, read_ahead
 from lookalike.machine import machine, versions
 from lookalike.optimization import make_optimizer, schedule, step_precision
 from lookalike.progress import progress_bar
@@ -134,9 +134,8 @@ class _Run:
         self.optimizer = make_optimizer([self.model, self.criterion], settings, device)
         self.precision = step_precision(settings, device)
         self.scaler = torch.amp.GradScaler(enabled=self.precision == torch.float16)
-        self.embedding_batch = max(
-            EMBEDDING_BATCH, 2 * settings.batch_size
-        )  # fits: a step takes as many, with gradients
+        # This fits: a step takes twice the batch size as well, and keeps gradients.
+        self.embedding_batch = max(EMBEDDING_BATCH, 2 * settings.batch_size)
         lists = data.train_exclude
         self.exclusions = None if lists is None else Exclusions(lists, self.sampler.num_samples)
         self.num_steps = settings.epochs * len(self.sampler)
@@ -186,13 +185,14 @@ class _Run:
     def _read(self, ids: Tensor, step: int) -> tuple[Tensor, Any, Any]:
         """A batch with its queries and references, ready for the model: depends on the seed and the step alone."""
         seed = zlib.crc32(f"{self.settings.seed} {step}".encode())
-        anchors, positives = (ids[::2], ids[1::2]) if self.train_part.pairs is None else (ids, ids)
+        anchors, positives = self._sides(ids)
+        inputs = read(self.train_part.queries, anchors, seed), read(self.train_part.references, positives, seed)
         prepare = getattr(self.model, "prepare", _as_it_is)
-        try:
-            inputs = self.train_part.queries(anchors, seed), self.train_part.references(positives, seed)
-        except (ValueError, OSError) as error:
-            raise Unreadable(str(error)) from error
         return ids, *(prepare(x) for x in inputs)
+
+    def _sides(self, ids: Tensor) -> tuple[Tensor, Tensor]:
+        """Which ids of a batch are queries, and which references."""
+        return (ids[::2], ids[1::2]) if self.train_part.pairs is None else (ids, ids)
 
     def _train_on(self, ids: Tensor, query_input: Any, reference_input: Any) -> None:
         """One step on one batch."""
@@ -222,8 +222,7 @@ class _Run:
         """Which references of the batch are neither positive nor negative to which queries."""
         if self.exclusions is None:
             return None
-        anchors, positives = (ids[::2], ids[1::2]) if self.train_part.pairs is None else (ids, ids)
-        return self.exclusions.mask(anchors, positives).to(self.device, non_blocking=True)
+        return self.exclusions.mask(*self._sides(ids)).to(self.device, non_blocking=True)
 
     def _track(self, ids: Tensor, query: Tensor, reference: Tensor) -> None:
         tracker = cast("OverlapTracker", self.tracker)
