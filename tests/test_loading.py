@@ -1,16 +1,18 @@
-import json
 import threading
 import time
 
 import pytest
 import torch
+from safetensors.torch import load_file
 from torch import nn
 
 from lookalike.data import load_data
 from lookalike.loading import Unreadable, moved, read_ahead
 from lookalike.settings import Settings
+from lookalike.strategies import make_sampler
 from lookalike.training import train
 from tests.data.miniatures import write_sop
+from tests.toys import toy_data, toy_model
 
 
 @pytest.mark.parametrize("ahead", [0, 1, 3, 99])
@@ -56,9 +58,11 @@ class Colours(nn.Module):
         return self.head(images.float().mean((2, 3)) / 255)
 
 
-@pytest.mark.parametrize("part", ["train", "test"])
-def test_an_image_that_turns_unreadable_costs_no_step(tmp_path, monkeypatch, part):
+@pytest.mark.parametrize("ahead", [0, 3])
+@pytest.mark.parametrize("where", ["first batch", "third batch", "test"])
+def test_an_image_that_turns_unreadable_costs_no_step(tmp_path, monkeypatch, where, ahead):
     monkeypatch.setenv("LOOKALIKE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr("lookalike.training.batches_ahead", lambda _: ahead)
     (tmp_path / "sop").mkdir()
     root = write_sop(tmp_path / "sop")
     settings = Settings(epochs=3, batch_size=2, bits=64)
@@ -69,15 +73,31 @@ def test_an_image_that_turns_unreadable_costs_no_step(tmp_path, monkeypatch, par
 
     whole = trained("whole", load_data("sop", root, size=8))
     data = load_data("sop", root, size=8)
-    victim = data.train.query_items.paths[int(getattr(data, part).query_ids[0])]
+    batches = list(make_sampler(data.train, settings))
+    place = {"first batch": 0, "third batch": 2, "test": len(batches)}[where]
+    trained_on = [max(batch) for batch in batches]  # none of those that are tried beforehand
+    number = data.test.query_ids[0] if where == "test" else data.train.query_ids[trained_on[place]]
+    victim = data.train.query_items.paths[int(number)]
     content = victim.read_bytes()
     victim.write_bytes(b"damaged")
-    with pytest.raises(Unreadable, match=victim.name):
-        trained("hurt", data)
-    checkpoint = torch.load(tmp_path / "hurt" / "checkpoint.pt", weights_only=True)
-    assert checkpoint["epoch"] == 0
-    first_epoch = json.loads((tmp_path / "whole" / "metrics.jsonl").read_text().splitlines()[0])
-    assert (checkpoint["step"] == first_epoch["step"]) == (part == "test")  # an epoch is not lost to its evaluation
+    for attempt in range(3):
+        with pytest.raises(Unreadable, match=victim.name):
+            trained("hurt", load_data("sop", root, size=8), resume=attempt > 0)
+        checkpoint = torch.load(tmp_path / "hurt" / "checkpoint.pt", weights_only=True)
+        assert (checkpoint["epoch"], checkpoint["step"], checkpoint["sampler"]["cursor"]) == (0, place, place)
     victim.write_bytes(content)
     result = trained("hurt", load_data("sop", root, size=8), resume=True)
     assert result["metrics"] == whole["metrics"]
+    weights = [load_file(tmp_path / run / "model.safetensors") for run in ("whole", "hurt")]
+    assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
+
+
+def test_a_failure_in_the_evaluation_costs_no_epoch(tmp_path, monkeypatch):
+    def fail(_):
+        raise RuntimeError("out of memory")
+
+    monkeypatch.setattr("lookalike.training._Run.evaluate", fail)
+    with pytest.raises(RuntimeError, match="out of memory"):
+        train(toy_model(), toy_data(), Settings(epochs=2, batch_size=8, bits=64), tmp_path, device="cpu")
+    checkpoint = torch.load(tmp_path / "checkpoint.pt", weights_only=True)
+    assert checkpoint["step"] == len(checkpoint["this_epoch"]["losses"]) > 0

@@ -64,6 +64,10 @@ def test_what_is_ignored_is_not_there(hard_fraction, smoothing):
     assert loss.item() == pytest.approx(sum(rows) / 6, rel=1e-5)
     loss.backward()
     assert torch.isfinite(query.grad).all()
+    ignore[1, 4] = True  # a query ignores a reference, but not the other way round
+    both = InfoNCE(0.2, label_smoothing=smoothing, hard_fraction=hard_fraction)(query, reference, ignore=ignore)
+    there, back = criterion(query, reference, ignore=ignore), criterion(reference, query, ignore=ignore.T)
+    assert both.item() == pytest.approx((there + back).item() / 2)
     nothing = torch.zeros_like(ignore)
     assert criterion(query, reference, ignore=nothing).item() == pytest.approx(criterion(query, reference).item())
     with pytest.raises(ValueError, match=r"ignore must have the shape \[6, 6\], got \[6, 5\]"):

@@ -40,11 +40,29 @@ def test_print_config_shows_what_would_be_trained(name, tmp_path):
     assert (code, err) == (0, "")
     shown = json.loads(out)
     assert shown["data_set"] == name
-    assert shown["root"] == "some/folder"
+    assert shown["root"] == str(tmp_path / "some/folder")
     assert shown["data"] == {"size": [64, 32]}
     assert shown["model"] == {**recipe(name).model, "gradient_checkpointing": True}
     assert [shown["settings"][key] for key in ("sampler", "bits", "epochs")] == ["lsh", 128, 3]
     assert not list(tmp_path.iterdir())
+
+
+def test_print_config_of_a_comparison_shows_every_contender(tmp_path):
+    arguments = ("compare", "glyphs", "--samplers", "random,lsh:64", "--seeds", "4", "--model-option", "width=16")
+    code, out, err = run(*arguments, "--print-config", cwd=tmp_path)
+    assert (code, err) == (0, "")
+    shown = json.loads(out)
+    assert shown["seeds"] == 4
+    assert {name: settings["sampler"] for name, settings in shown["settings"].items()} == {
+        "random": "random", "lsh:64": "lsh"
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "value"), [("False", False), ("true", True), ("none", None), ("[1,2]", [1, 2])])
+def test_values_are_what_they_look_like(tmp_path, text, value):
+    code, out, _ = run("train", "texts", "--model-option", f"pretrained={text}", "--print-config", cwd=tmp_path)
+    assert code == 0
+    assert json.loads(out)["model"]["pretrained"] == value
 
 
 def test_options_of_another_encoder_are_dropped():
@@ -83,6 +101,7 @@ def test_compare_on_images_is_the_papers_table(tmp_path):
     assert [row["sampler"].partition(":")[0] for row in table["rows"]] == [*STRATEGIES, "lsh"]
     assert table["encoder"] == "transformers:model"  # without the folder
     assert table["data_options"] == {"size": 32}
+    (model / "model.safetensors").unlink()  # the weights that the run began with are not needed again
     code, _, err = run("analyze", tmp_path / "runs" / "lsh-512-seed0", "--bits", "64", "--k", "3", cwd=tmp_path)
     assert (code, err) == (0, "")
     code, _, err = run("report", tmp_path / "runs", "--out", tmp_path / "report.html", cwd=tmp_path)

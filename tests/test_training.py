@@ -4,11 +4,13 @@ import json
 import multiprocessing
 import os
 import random
+import re
 import signal
 import time
 
 import pytest
 import torch
+from safetensors.torch import load_file
 from torch import nn
 
 from lookalike.interruptions import Interrupted
@@ -72,6 +74,40 @@ def test_batch_normalisation_takes_the_hardness_away(tmp_path, caplog):
     model = nn.Sequential(nn.Linear(8, 16), nn.BatchNorm1d(16))
     assert max(hardest_negatives(model, tmp_path)) < 0.1
     assert "the model normalises batches" in caplog.text
+
+
+class Tied(nn.Module):
+    """Two layers that share their weights, as encoder and decoder of a language model."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Linear(8, 8), nn.Linear(8, 8)
+        self.second.weight = self.first.weight
+
+    def forward(self, x):
+        return self.second(self.first(x))
+
+
+def test_tied_weights_are_saved(tmp_path):
+    model = Tied()
+    train(model, toy_data(), quick(epochs=1), tmp_path)
+    other = Tied()
+    other.load_state_dict(load_file(tmp_path / "model.safetensors"))
+    assert torch.equal(other.second.weight, model.first.weight)
+
+
+@pytest.mark.parametrize(
+    ("model", "sentence"),
+    [
+        (nn.Linear(9, 4), "cannot embed what toys gives, torch.float32 [2, 8]: mat1 and mat2 shapes"),
+        (nn.Unflatten(1, (2, 4)), "a model must turn n samples into embeddings [n, dim], got [2, 2, 4]"),
+    ],
+)
+def test_a_model_that_does_not_fit_leaves_no_folder(tmp_path, model, sentence):
+    model.register_parameter("scale", nn.Parameter(torch.ones(1)))
+    with pytest.raises(ValueError, match=re.escape(sentence)):
+        train(model, toy_data(), quick(), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize("paired", [False, True])

@@ -54,15 +54,19 @@ def run_training(
     console = Console()
     if resume and out is None:
         raise ValueError("--resume needs --out: the folder of the run to go on with.")
+    if resume and force:
+        raise ValueError("--resume goes on with a run and --force overwrites it: give one of them.")
+    if resume and data is None and out is not None and not (out / "config.json").exists():
+        raise ValueError(f"{out} holds no run to go on with; to begin one there, say what to train on.")
     before = RunFolder(out).read_config() if resume and out is not None and (out / "config.json").exists() else {}
     name = data or before.get("data", "glyphs")
     usual = recipe(name)
     begun = {each: before[each] for each in asdict(usual.settings) if each in before}
     usual = usual.changed(begun, before.get("model_options", {}), before.get("data_options"))
     plan = _changed(usual, chosen)
-    source = DataSource(name, before.get("data_root") if root is None else str(root), plan.data)
+    source = DataSource(name, before.get("data_root") if root is None else str(root.resolve()), plan.data)
     if print_config:
-        _print_config(console, source, plan)
+        _print_config(console, source, plan, {"settings": asdict(plan.settings)})
         return
     make_encoder(**plan.model)  # what cannot be built is said before data are read
     settings, loaded = plan.settings, source.load(progress=True)
@@ -107,10 +111,12 @@ def run_comparison(
     console = Console()
     folder = out or Path("runs") / f"compare-{Path(data).stem}"
     plan = _changed(recipe(data), chosen)
-    source = DataSource(data, None if root is None else str(root), plan.data)
+    source = DataSource(data, None if root is None else str(root.resolve()), plan.data)
     contenders = {name: replace(plan.settings, **parse_strategy(name)) for name in samplers.split(",")}
     if print_config:
-        _print_config(console, source, plan)
+        _print_config(
+            console, source, plan, {"seeds": seeds, "settings": {k: asdict(v) for k, v in contenders.items()}}
+        )
         return
     make_encoder(**plan.model)  # what cannot be built is said before data are read
     try:
@@ -155,18 +161,33 @@ def run_data_check(name: str, root: Path | None, decode: bool, sheet: Path | Non
 
 
 def _changed(usual: Recipe, chosen: dict[str, dict[str, Any]]) -> Recipe:
-    return usual.changed(_given(chosen["settings"]), _given(chosen["model"]), _given(chosen["data"]))
+    return usual.changed(_settings(usual.settings, chosen["settings"]), chosen["model"], chosen["data"])
 
 
-def _print_config(console: Console, source: DataSource, plan: Recipe) -> None:
-    shown = {"data_set": source.name, "root": source.root, **plan.as_dict()}
+def _print_config(console: Console, source: DataSource, plan: Recipe, how: dict[str, Any]) -> None:
+    shown = {"data_set": source.name, "root": source.root, "data": plan.data, "model": plan.model, **how}
     console.print_json(json.dumps(shown))
 
 
-def _given(options: dict[str, Any]) -> dict[str, Any]:
-    """Options that were typed; "lsh:128" is a sampler and its bits."""
+def _settings(usual: Settings, options: dict[str, Any]) -> dict[str, Any]:
+    """Settings that were typed; "lsh:128" is a sampler and its bits.
+
+    Raises:
+        ValueError: One of them would be ignored.
+    """
     typed = {name: value for name, value in options.items() if value is not None}
-    return {**typed, **parse_strategy(typed["sampler"])} if "sampler" in typed else typed
+    strategy = parse_strategy(typed["sampler"]) if "sampler" in typed else {"sampler": usual.sampler}
+    if "bits" in strategy and typed.get("bits", strategy["bits"]) != strategy["bits"]:
+        raise ValueError(f"--sampler {typed['sampler']} and --bits {typed['bits']} disagree: give one of them.")
+    mined = strategy["sampler"] not in ("random", "batchhard")
+    for name, belongs in (
+        ("bits", strategy["sampler"] == "lsh"),
+        ("guard", strategy["sampler"] == "lsh"),
+        ("hardness", mined),
+    ):
+        if "sampler" in typed and name in typed and not belongs:
+            raise ValueError(f"--{name} means nothing for the sampler {typed['sampler']}.")
+    return {**typed, **(strategy if "sampler" in typed else {})}
 
 
 def _default_folder(data: str, settings: Settings, beside: Path | None) -> Path:

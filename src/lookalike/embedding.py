@@ -9,8 +9,8 @@ import torch
 from safetensors.torch import load_file
 
 from lookalike.data import DataSource
-from lookalike.encoders import ConvNet, make_encoder
-from lookalike.loading import AHEAD, moved, read, read_ahead
+from lookalike.encoders import ConvNet, make_encoder, untrained
+from lookalike.loading import batches_ahead, moved, read, read_ahead
 from lookalike.progress import progress_bar
 from lookalike.runs import RunFolder
 
@@ -68,7 +68,7 @@ def load_run_model(path: Path, config: dict[str, Any]) -> nn.Module:
             f"the run trained {name or 'something'} from Python, which cannot be rebuilt from its options; runs of the "
             "command line can."
         )
-    model = make_encoder(**options)
+    model = make_encoder(**untrained(options))
     try:
         model.load_state_dict(load_file(weights))
     except RuntimeError as error:
@@ -115,14 +115,18 @@ def embed(
         return x if prepare is None else prepare(x)
 
     batches = torch.split(torch.arange(n), batch_size)
-    parts = []
+    embeddings = torch.empty(0)
+    done = 0
     with (
         progress_bar(f"embedding {n:,} samples", n, shown=progress) as bar,
         torch.autocast(device.type, precision, enabled=precision != torch.float32),
     ):
-        # On a CPU reading ahead would take the cores that compute.
         jobs = (partial(prepared, ids) for ids in batches)
-        for x in read_ahead(jobs, AHEAD if device.type == "cuda" else 0):
-            parts.append(model(moved(x, device)).float())
-            bar.advance(len(parts[-1]))
-    return torch.cat(parts)
+        for x in read_ahead(jobs, batches_ahead(device)):
+            part = model(moved(x, device)).float()
+            if done == 0:
+                embeddings = torch.empty((n, *part.shape[1:]), device=part.device)
+            embeddings[done : done + len(part)] = part
+            done += len(part)
+            bar.advance(len(part))
+    return embeddings

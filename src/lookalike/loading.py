@@ -22,6 +22,11 @@ class Unreadable(ValueError):  # noqa: N818 - said of the data
     """A sample could not be read; every step before it is done."""
 
 
+def batches_ahead(device: torch.device) -> int:
+    """How many batches to read before they are needed: on a CPU none, for reading would take the cores that compute."""
+    return AHEAD if device.type == "cuda" else 0
+
+
 def read(view: Callable[..., Any], *arguments: Any) -> Any:
     """What a data set gives for some ids.
 

@@ -67,8 +67,8 @@ class InfoNCE(nn.Module):
         Args:
             query: Embeddings.
             reference: Their positives.
-            ignore: bool `[n, n]`, or `[n, all]` over ranks: pairs that are neither positives nor negatives of each
-                other, in both directions.
+            ignore: bool `[n, n]`, or `[n, all]` over ranks: which references are neither positive nor negative to
+                which queries.
         """
         if query.ndim != 2 or query.shape != reference.shape:
             raise ValueError(
@@ -83,7 +83,10 @@ class InfoNCE(nn.Module):
         query, reference = (F.normalize(x.float(), dim=1) for x in (query, reference))
         with torch.autocast(query.device.type, enabled=False):
             loss = self._towards(query, reference, lengths, ignore)
-            return (loss + self._towards(reference, query, lengths, ignore)) / 2 if self.symmetric else loss
+            if not self.symmetric:
+                return loss
+            back = None if ignore is None else _transposed(ignore, lengths)
+            return (loss + self._towards(reference, query, lengths, back)) / 2
 
     def _towards(self, anchors: Tensor, candidates: Tensor, lengths: list[int], ignore: Tensor | None) -> Tensor:
         """The loss of these anchors among the candidates of all ranks."""
@@ -121,6 +124,15 @@ def _lengths(x: Tensor) -> list[int]:
     lengths[ranks.world()[0]] = len(x)
     dist.all_reduce(lengths)
     return lengths.tolist()
+
+
+def _transposed(mask: Tensor, lengths: list[int]) -> Tensor:
+    """bool [n, all], a row per query here -> bool [n, all], a row per reference here."""
+    rank, world_size = ranks.world()
+    if world_size > 1:
+        mask = _GatherRows.apply(mask.to(torch.uint8), lengths, rank).bool()  # type: ignore[no-untyped-call]
+    first = sum(lengths[:rank])
+    return mask[:, first : first + lengths[rank]].T
 
 
 class _GatherRows(torch.autograd.Function):

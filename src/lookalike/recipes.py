@@ -5,7 +5,7 @@ Those of the paper's sets are the paper's: encoder, image sizes (the readers' ow
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from lookalike.data import DATA_SETS
@@ -37,10 +37,6 @@ class Recipe:
             model={**self.model, **model} if same else model,
             data={**self.data, **(data or {})},
         )
-
-    def as_dict(self) -> dict[str, Any]:
-        """As --print-config shows it."""
-        return {"model": self.model, "data": self.data, "settings": asdict(self.settings)}
 
 
 def recipe(data: str) -> Recipe:

@@ -89,15 +89,23 @@ class RunFolder:
         try:
             state: dict[str, Any] = torch.load(self.checkpoint, map_location="cpu", weights_only=True)
         except Exception as error:
-            raise ValueError(f"{self.checkpoint} cannot be read ({error}); --force begins anew.") from error
+            reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+            raise ValueError(f"{self.checkpoint} cannot be read ({reason}); --force begins anew.") from error
         return state
 
     def finish(self, result: dict[str, Any], weights: dict[str, torch.Tensor]) -> None:
         """Write the result; the run is over."""
         from safetensors.torch import save_file  # noqa: PLC0415 - only here
 
+        seen: set[int] = set()
+        tensors = {}
+        for name, tensor in weights.items():
+            here = tensor.cpu().contiguous()
+            shared = here.untyped_storage().data_ptr() in seen  # tied weights are written as often as they are named
+            seen.add(here.untyped_storage().data_ptr())
+            tensors[name] = here.clone() if shared else here
         with replacing(self.weights) as temporary:
-            save_file({name: tensor.cpu().contiguous() for name, tensor in weights.items()}, temporary)
+            save_file(tensors, temporary)
         write_text(self.result, json.dumps(result, indent=2) + "\n")
 
 

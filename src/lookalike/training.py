@@ -26,7 +26,7 @@ from lookalike.analysis.tracking import OverlapTracker
 from lookalike.embedding import embed
 from lookalike.evaluation import evaluate
 from lookalike.interruptions import Interrupted, stop_requests
-from lookalike.loading import AHEAD, Unreadable, moved, read, read_ahead
+from lookalike.loading import Unreadable, batches_ahead, moved, read, read_ahead
 from lookalike.machine import machine, versions
 from lookalike.optimization import make_optimizer, schedule, step_precision
 from lookalike.progress import progress_bar
@@ -89,15 +89,16 @@ def train(
         Diverged: The loss became infinite or NaN; the last good checkpoint is kept.
         Interrupted: Ctrl-C or SIGTERM; everything is saved.
     """
-    device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    device = checked_device(device)
     folder = RunFolder(out)
     config = {**asdict(settings), **({"data": data.name} if source is None else source.as_config())}
     config |= {"data_checksum": data.checksum, "model": _name(model), "model_options": model_options or {}}
-    has_checkpoint = folder.begin(config, resume=resume, force=force)
+    folder.check(config, resume=resume, force=force)
     if resume and (result := folder.read_result()) is not None:
         return result
     run = _Run(model, data, settings, torch.device(device), show_progress=show_progress)
-    if has_checkpoint:
+    run.try_model()  # before anything is written
+    if folder.begin(config, resume=resume, force=force):
         run.load_state_dict(folder.load_checkpoint())
     else:
         folder.save_checkpoint(run.state_dict())  # whoever is killed in the first epoch begins with the same weights
@@ -105,6 +106,7 @@ def train(
         try:
             while run.epoch < settings.epochs:
                 run.train_epoch(request.check)
+                folder.save_checkpoint(run.state_dict())  # an evaluation that fails costs no epoch
                 metrics = run.end_epoch()
                 folder.save_checkpoint(run.state_dict())
                 if report is not None:
@@ -144,6 +146,26 @@ class _Run:
         self._warn_of_batch_normalisation()
         self._begin_epoch()
 
+    def try_model(self) -> None:
+        """Embed two samples.
+
+        Raises:
+            ValueError: The model does not take what the data set gives.
+        """
+        ids = torch.arange(2)
+        x = read(self.train_part.plain, "query", ids)
+        try:
+            shape = list(embed(self.model, lambda _: x, 2, batch_size=2, precision=self.precision).shape)
+        except (RuntimeError, ValueError, TypeError, AttributeError, IndexError) as error:
+            given = f"{x.dtype} {list(x.shape)}" if isinstance(x, Tensor) else "a list of texts"
+            reason = " ".join(str(error).split())[:200]
+            raise ValueError(
+                f"{_name(self.model)} cannot embed what {self.data.name} gives, {given}: {reason}; choose a model for "
+                "it (--model on the command line)."
+            ) from error
+        if len(shape) != 2 or shape[0] != 2:
+            raise ValueError(f"a model must turn n samples into embeddings [n, dim], got {shape} of 2 samples.")
+
     def _warn_of_batch_normalisation(self) -> None:
         if self.settings.sampler in ("random", "batchhard"):
             return
@@ -171,7 +193,7 @@ class _Run:
                     self._refresh()
                 batches = iter(self.sampler)
             bar.advance(len(self.losses))
-            ahead = AHEAD if self.device.type == "cuda" and self.train_part.prefetch else 0
+            ahead = batches_ahead(self.device) if self.train_part.prefetch else 0
             jobs = (partial(self._read, torch.tensor(ids), step) for step, ids in enumerate(batches, self.step))
             for ids, query, reference in read_ahead(jobs, ahead):
                 self._train_on(ids, query, reference)
@@ -199,7 +221,8 @@ class _Run:
         for group in self.optimizer.param_groups:
             group["lr"] = self.settings.learning_rate * schedule(self.step, self.num_steps, self.settings.warmup)
         query, reference = self._embed_both(query_input, reference_input)
-        loss = self.criterion(query, reference, ignore=self._ignored(ids))
+        ignored = self._ignored(ids)
+        loss = self.criterion(query, reference, ignore=ignored)
         self.optimizer.zero_grad(set_to_none=True)
         self.scaler.scale(loss).backward()
         if self.settings.clip:
@@ -215,7 +238,7 @@ class _Run:
                 self.sampler.observe(ids, query=query, reference=reference)
         if self.tracker is not None:
             self._track(ids, query, reference)
-        self._unseen.append(torch.stack([loss.detach(), hardest_similarity(query, reference)]))
+        self._unseen.append(torch.stack([loss.detach(), hardest_similarity(query, reference, ignored)]))
         self.step += 1
 
     def _ignored(self, ids: Tensor) -> Tensor | None:
@@ -289,7 +312,8 @@ class _Run:
             "criterion": self.criterion.state_dict(),
             "optimizer": self.optimizer.state_dict(),
             "scaler": self.scaler.state_dict(),
-            "sampler": self.sampler.state_dict(),
+            # Batches may have been read ahead of their step, and the sampler is in this epoch once it has begun.
+            "sampler": self.sampler.state_dict(len(self.losses) if self.sampler.epoch == self.epoch else None),
             "random": [torch.get_rng_state(), *(torch.cuda.get_rng_state_all() if self.device.type == "cuda" else [])],
             "tracker": None if self.tracker is None else self.tracker.state_dict(),
             "epoch": self.epoch,
@@ -322,7 +346,9 @@ class _Run:
 
     def _embed(self, view: Callable[[Tensor], Any], n: int) -> Tensor:
         """The embeddings of samples 0 to n - 1, float32 [n, dim]."""
-        embeddings = embed(self.model, view, n, batch_size=self.embedding_batch, precision=self.precision)
+        embeddings = embed(
+            self.model, view, n, batch_size=self.embedding_batch, precision=self.precision, progress=self.show_progress
+        )
         self.model.train()
         return embeddings
 
@@ -369,11 +395,30 @@ class _Run:
             self.seconds[name] += time.perf_counter() - began
 
 
-def hardest_similarity(query: Tensor, reference: Tensor) -> Tensor:
+def hardest_similarity(query: Tensor, reference: Tensor, ignored: Tensor | None = None) -> Tensor:
     """The cosine of the hardest negative in the batch, averaged over the queries: how hard the batch is."""
     similarity = query @ reference.T
+    if ignored is not None:
+        similarity.masked_fill_(ignored, -1.0)  # neither positive nor negative
     similarity.fill_diagonal_(-torch.inf)
     return similarity.amax(dim=1).mean()
+
+
+def checked_device(device: str | None) -> str:
+    """The device that was asked for; by default a GPU if there is one.
+
+    Raises:
+        ValueError: There is no such device.
+    """
+    if device is None:
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        kind = torch.device(device).type
+    except RuntimeError:
+        kind = ""
+    if kind not in ("cpu", "cuda", "mps") or (kind == "cuda" and not torch.cuda.is_available()):
+        raise ValueError(f"there is no device {device!r} here that torch can use; cpu is always there.")
+    return device
 
 
 def _as_it_is(x: Any) -> Any:

@@ -85,6 +85,15 @@ def test_frozen_batch_normalisation_does_not_depend_on_the_batch():
     assert not torch.allclose(free(images)[:2], free(images[:2]))
 
 
+def test_options_that_mean_nothing_are_refused(text_model, image_model):
+    with pytest.raises(ValueError, match="takes images, for which max_length means nothing"):
+        make_encoder(f"transformers:{image_model}", max_length=8)
+    with pytest.raises(ValueError, match="takes texts, for which freeze_batch_norm means nothing"):
+        make_encoder(f"transformers:{text_model}", freeze_batch_norm=True)
+    with pytest.raises(ValueError, match=r"does not take the option 'weights'"):
+        make_encoder(f"transformers:{text_model}", weights="x")
+
+
 def test_weights_from_a_file(tmp_path):
     trained, fresh = (nn.Linear(3, 2) for _ in range(2))
     torch.save({**trained.state_dict(), "classifier.weight": torch.zeros(5)}, tmp_path / "w.pt")

@@ -55,3 +55,11 @@ def test_a_state_holds_what_is_put_aside(stop):
         each._streams["embeddings"].flush()
     tables = [each._streams["embeddings"].table.codes for each in (whole, second)]
     assert torch.equal(*tables)
+
+
+def test_rows_of_a_checkpoint_move_to_the_device_of_the_next_batch():
+    gathering = Gathering(10)
+    assert list(gathering.add(torch.arange(3), torch.ones(3, 4))) == []
+    assert list(gathering.add(torch.arange(3), torch.ones(3, 4, device="meta"))) == []  # nothing was hashed early
+    assert int(gathering.count) == 6
+    assert gathering.rows.device.type == "meta"

@@ -8,6 +8,7 @@ import typer
 
 from lookalike.cli.app import Device, Force, app
 
+NAMED_OTHERWISE = {"encoder": "model", "root": "root"}  # what is no option of a reader or of a model
 Data = Annotated[str | None, typer.Argument(help="A data set, or a file of glyphs.", show_default="glyphs")]
 Epochs = Annotated[int | None, typer.Option(min=1, help="Passes over the training set.", show_default="by data set")]
 BatchSize = Annotated[int | None, typer.Option(min=2, help="Pairs per batch.", show_default="by data set")]
@@ -130,7 +131,10 @@ def _chosen(
 ) -> dict[str, dict[str, Any]]:
     return {
         "settings": settings,
-        "model": {"encoder": model, **_named("--model-option", model_options)},
+        "model": {
+            **({} if model is None else {"encoder": _resolved(model)}),
+            **_named("--model-option", model_options),
+        },
         "data": _named("--data-option", data_options),
     }
 
@@ -140,13 +144,22 @@ def _named(option: str, texts: list[str] | None) -> dict[str, Any]:
     found = {}
     for text in texts or []:
         name, equals, value = text.partition("=")
-        if not equals or not name.isidentifier():
-            raise ValueError(f"{option} takes NAME=VALUE, such as size=224, got {text!r}.")
+        if not equals or not name.isidentifier() or name in NAMED_OTHERWISE:
+            other = f"; {name} is --{NAMED_OTHERWISE[name]}" if name in NAMED_OTHERWISE else ""
+            raise ValueError(f"{option} takes NAME=VALUE, such as size=224, got {text!r}{other}.")
+        words = {"true": True, "false": False, "none": None, "null": None}
         try:
-            found[name] = json.loads(value)
+            found[name] = words[value.lower()] if value.lower() in words else json.loads(value)
         except json.JSONDecodeError:
             found[name] = value
     return found
+
+
+def _resolved(model: str) -> str:
+    """A model in a local folder by its whole path, so that a run can be gone on with from anywhere."""
+    kind, colon, name = model.partition(":")
+    folder = Path(name).expanduser()
+    return f"{kind}:{folder.resolve()}" if colon and folder.is_dir() else model
 
 
 def _bits(text: str | None) -> int | str | None:

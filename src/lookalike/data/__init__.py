@@ -1,10 +1,12 @@
 """Data sets to train and to test on."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from lookalike.checks import unknown_option
 from lookalike.data.retrieval import RetrievalData
 
 DRAWN = {
@@ -47,12 +49,7 @@ class DataSource:
         Raises:
             ValueError: There is no such data set, or its reader does not take an option.
         """
-        try:
-            return load_data(self.name, self.root, progress=progress, **self.options)
-        except TypeError as error:
-            if "unexpected keyword argument" not in str(error):
-                raise
-            raise ValueError(f"the data set {self.name} does not take the option {str(error).split()[-1]}.") from None
+        return load_data(self.name, self.root, progress=progress, **self.options)
 
     def as_config(self) -> dict[str, Any]:
         """As a run keeps it."""
@@ -74,7 +71,7 @@ def load_data(name: str, root: str | Path | None = None, *, progress: bool = Fal
         options: What the reader of the data set takes, such as the size of images.
 
     Raises:
-        ValueError: There is no such data set.
+        ValueError: There is no such data set, or its reader does not take an option.
         FileNotFoundError: The folder is incomplete; says which file is expected where.
     """
     if name in DRAWN or name.endswith(".npz"):
@@ -82,12 +79,19 @@ def load_data(name: str, root: str | Path | None = None, *, progress: bool = Fal
             raise ValueError(f"{name} is not read from a folder and takes no root, got {root}.")
         from lookalike.data.scans import POOR, glyph_scans  # noqa: PLC0415 - the names above are needed without it
 
+        _check_options(name, glyph_scans, options)
         if name in DRAWN:
             return glyph_scans(paired=name.endswith("-paired"), progress=progress, **options)
         return glyph_scans(Path(name), degradation=POOR, progress=progress, **options)
     if name in READ:
         module = import_module(f"lookalike.data.{MODULES.get(name, name)}")
         reader = getattr(module, name.replace("-", "_"))
+        _check_options(name, reader, options)
         data: RetrievalData = reader(root, progress=progress, **options)
         return data
     raise ValueError(f"there is no data set {name!r}; there are {', '.join(DATA_SETS)}, and files of glyphs, FILE.npz.")
+
+
+def _check_options(name: str, reader: Callable[..., RetrievalData], options: dict[str, Any]) -> None:
+    if unknown := unknown_option(reader, options):
+        raise ValueError(f"the data set {name} does not take the option {unknown!r}.")

@@ -109,6 +109,8 @@ def to_array(image: Any, size: tuple[int, int], crop: float = 1.0) -> Array:
 
 def checked_size(size: Size) -> tuple[int, int]:
     """Height and width."""
+    if not isinstance(size, int) and not (isinstance(size, (tuple, list)) and len(size) == 2):
+        raise ValueError(f"size must be a number of pixels, or height and width, got {size!r}.")
     height, width = (size, size) if isinstance(size, int) else size
     return checked_positive("height", height), checked_positive("width", width)
 

@@ -10,12 +10,13 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from lookalike.checks import unknown_option
 from lookalike.encoders.convnet import ConvNet
 
 if TYPE_CHECKING:
     from torch import nn
 
-__all__ = ["ENCODERS", "ConvNet", "make_encoder"]
+__all__ = ["ENCODERS", "ConvNet", "make_encoder", "untrained"]
 
 ENCODERS = {  # kind: what it is, module, function
     "convnet": ("the built-in network for glyphs", "convnet", "ConvNet"),
@@ -56,10 +57,15 @@ def make_encoder(encoder: str = "convnet", **options: Any) -> nn.Module:
         raise ValueError(f"{encoder!r} is not an encoder: give {ENCODERS[kind][0]}.")
     _, module, function = ENCODERS[kind]
     build = getattr(import_module(f"lookalike.encoders.{module}"), function)
-    try:
-        built: nn.Module = build(*[name] if name else [], **options)
-    except TypeError as error:
-        if "unexpected keyword argument" not in str(error):
-            raise
-        raise ValueError(f"{encoder} does not take the option {str(error).split()[-1]}.") from None
+    if unknown := unknown_option(build, options):
+        raise ValueError(f"{encoder} does not take the option {unknown!r}.")
+    built: nn.Module = build(*[name] if name else [], **options)
     return built
+
+
+def untrained(options: dict[str, Any]) -> dict[str, Any]:
+    """Options of `make_encoder` for the same architecture, where trained weights are going to be loaded anyway."""
+    kind = options.get("encoder", "convnet").partition(":")[0]
+    if kind not in ("timm", "transformers"):
+        return options
+    return {**{name: value for name, value in options.items() if name != "weights"}, "pretrained": False}

@@ -3,6 +3,8 @@
 import torch
 from torch import Tensor, nn
 
+from lookalike.checks import checked_positive
+
 GROUPS = 8  # of channels that are normalised together
 
 
@@ -24,6 +26,8 @@ class ConvNet(nn.Module):
 
     def __init__(self, width: int = 32, dim: int = 256) -> None:
         super().__init__()
+        checked_positive("width", width)
+        checked_positive("dim", dim)
         if width % GROUPS:
             raise ValueError(f"width must be a multiple of {GROUPS}, got {width}.")
         self.dim = dim

@@ -64,15 +64,21 @@ class _Pooled(nn.Module):
 
 
 def load_encoder(
-    name: str, *, pretrained: bool = True, max_length: int = MAX_LENGTH, gradient_checkpointing: bool = False
+    name: str,
+    *,
+    pretrained: bool = True,
+    max_length: int | None = None,
+    gradient_checkpointing: bool = False,
+    freeze_batch_norm: bool | None = None,
 ) -> nn.Module:
     """A model of transformers by its name or from a local folder: for texts, or for images if that is what it takes.
 
     Args:
         name: As the hub calls it, or a folder.
         pretrained: Begin with its weights; otherwise with random ones of the same architecture.
-        max_length: Texts: tokens after which they are cut off.
+        max_length: Texts: tokens after which they are cut off, 256 by default.
         gradient_checkpointing: Compute activations twice and keep fewer: slower, less memory.
+        freeze_batch_norm: Images: as in `ImageEncoder`; by default where there are trained statistics to keep.
 
     Raises:
         ImportError: transformers is missing.
@@ -94,10 +100,18 @@ def load_encoder(
             raise ValueError(cannot_load("transformers", name, error)) from error
         if gradient_checkpointing:
             network.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        for option, value, belongs in (
+            ("max_length", max_length, not takes_images), ("freeze_batch_norm", freeze_batch_norm, takes_images),
+        ):  # fmt: skip
+            if value is not None and not belongs:
+                raise ValueError(
+                    f"{name} takes {'images' if takes_images else 'texts'}, for which {option} means nothing."
+                )
         if not takes_images:
-            return TextEncoder(network, tokenizer, max_length)
+            return TextEncoder(network, tokenizer, max_length or MAX_LENGTH)
         dim = config.hidden_sizes[-1] if hasattr(config, "hidden_sizes") else config.hidden_size
-        return ImageEncoder(_Pooled(network), dim, *normalisation)
+        frozen = pretrained if freeze_batch_norm is None else freeze_batch_norm
+        return ImageEncoder(_Pooled(network), dim, *normalisation, freeze_batch_norm=frozen)
 
 
 def _normalisation(transformers: Any, name: str) -> tuple[Any, Any]:

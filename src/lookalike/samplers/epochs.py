@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("lookalike")
 
-STATE_VERSION = 1
+STATE_VERSION = 2
 
 Array = np.ndarray[Any, Any]
 
@@ -139,13 +139,15 @@ class EpochBatchSampler(BatchSampler):
         for name, x in towers.items():
             self._keep(name, numbers, as_tensor(x).detach())
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self, position: int | None = None) -> dict[str, Any]:
         """Everything that a killed run needs to go on with the very next batch.
 
-        The next batch is the one after the last that was observed, or, where nothing was observed in this epoch, the
-        first that was not yielded. Tensors are references, as in `nn.Module.state_dict`: save before going on.
+        `position` says how many batches of this epoch are done, where the caller counts them. Otherwise the next batch
+        is the one after the last that was observed, or, where nothing was observed in this epoch, the first that was
+        not yielded. Tensors are references, as in `nn.Module.state_dict`: save before going on.
         """
         cursor = self._observed if self._observed > self._start else self._yielded
+        cursor = cursor if position is None else position
         if not self.shard:  # the loader deals the batches: others have had theirs as well
             world_size = ranks.world()[1]
             cursor = min(len(self), -(-cursor // world_size) * world_size)
@@ -156,6 +158,7 @@ class EpochBatchSampler(BatchSampler):
             "finished": self._finished and cursor >= len(self),
             "cursor": cursor,
             "composed": self._composed,
+            "left_out": self._num_left_out,
             "kept": self._kept_state(),
         }
 
@@ -175,7 +178,7 @@ class EpochBatchSampler(BatchSampler):
                 )
         self._load_kept_state(state["kept"])
         self.epoch, self._finished = state["epoch"], state["finished"]
-        self._composed = state["composed"]
+        self._composed, self._num_left_out = state["composed"], state["left_out"]
         self._take_share()
         self._start = self._yielded = self._observed = 0 if self._finished else state["cursor"]
 

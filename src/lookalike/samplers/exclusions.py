@@ -7,8 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lookalike.checks import checked_integers
-from lookalike.search.request import take_lists
+from lookalike.search.request import checked_lists, take_lists
 
 
 class Exclusions:
@@ -22,17 +21,11 @@ class Exclusions:
     """
 
     def __init__(self, lists: tuple[Any, Any], n: int) -> None:
-        self.offsets, self.ids = (checked_integers(f"exclude {name}", x).cpu() for name, x in zip(
-            ("offsets", "ids"), lists, strict=True))  # fmt: skip
-        if len(self.offsets) != n + 1 or int(self.offsets[-1]) != len(self.ids):
-            raise ValueError(
-                f"exclude must be (offsets, ids) of {n} lists: {n + 1} offsets that rise from 0 to the number of ids, "
-                f"got {len(self.offsets)} offsets and {len(self.ids)} ids."
-            )
+        self.offsets, self.ids = checked_lists(lists, n, n, torch.device("cpu"))
         self.n = n
 
     def among(self, samples: Tensor) -> tuple[Tensor, Tensor]:
-        """The lists of some samples, ascending, as positions among them; what is not among them is left out."""
+        """The lists of some samples as positions among them; what is not among them is left out."""
         place = torch.full((self.n,), -1)
         place[samples] = torch.arange(len(samples))
         offsets, ids = take_lists(self.offsets, self.ids, samples)

@@ -28,9 +28,11 @@ class Gathering:
 
     def add(self, ids: Tensor, x: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         """Put rows aside; yields ids and rows, oldest first, whenever there are enough."""
-        if self.rows is not None and (self.rows.dtype, self.rows.device) != (x.dtype, x.device):
+        if self.rows is not None and self.rows.dtype != x.dtype:
             yield from self.take()
             self.rows = None
+        if self.rows is not None and self.rows.device != x.device:  # a checkpoint is loaded on the CPU
+            self.rows = self.rows.to(x.device)
         if self.rows is None:
             self.rows = torch.empty((self.most, x.shape[1]), dtype=x.dtype, device=x.device)
         first, count = 0, int(self.count)

@@ -160,3 +160,5 @@ class CodeStream:
             dim = state["hasher"]["rows"].shape[1]
             self.hasher = SignHasher(dim, self.table.bits, seed=self.seed, center=self.center)
             self.hasher.load_state_dict(state["hasher"])
+        if self._state:  # whoever asked for it before has what is current
+            self._update_state()

@@ -108,25 +108,31 @@ def checked_request(
         k=checked_positive("k", k),
         query_labels=query_labels,
         database_labels=database_labels,
-        exclude=None if exclude is None else _checked_exclude(exclude, queries, len(database)),
+        exclude=None if exclude is None else checked_lists(exclude, len(queries), len(database), queries.device),
         progress=progress,
         memory=None if memory is None else checked_positive("memory", memory),
     )
 
 
-def _checked_exclude(exclude: tuple[Any, Any], queries: Tensor, n: int) -> tuple[Tensor, Tensor]:
+def checked_lists(exclude: tuple[Any, Any], q: int, n: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Lists of ids below n, one for each of q queries, as offsets and ids, ascending within a query.
+
+    Raises:
+        TypeError: They are no pair.
+        ValueError: Offsets or ids cannot be.
+    """
     if not isinstance(exclude, (tuple, list)) or len(exclude) != 2:
         raise TypeError("exclude must be a pair (offsets, ids), as in a CSR matrix.")
-    offsets = checked_integers("exclude offsets", exclude[0]).to(queries.device)
-    ids = checked_integers("exclude ids", exclude[1]).to(queries.device)
-    if len(offsets) != len(queries) + 1:
-        raise ValueError(f"exclude offsets must have length {len(queries) + 1} (queries + 1), got {len(offsets)}.")
+    offsets = checked_integers("exclude offsets", exclude[0]).to(device)
+    ids = checked_integers("exclude ids", exclude[1]).to(device)
+    if len(offsets) != q + 1:
+        raise ValueError(f"exclude offsets must have length {q + 1} (queries + 1), got {len(offsets)}.")
     lengths = offsets.diff()
     if int(offsets[0]) != 0 or int(offsets[-1]) != len(ids) or bool((lengths < 0).any()):
         raise ValueError(f"exclude offsets must rise from 0 to the number of ids, {len(ids)}, without falling.")
     if len(ids) and (int(ids.min()) < 0 or int(ids.max()) >= n):
         raise ValueError(f"exclude ids must be between 0 and {n - 1}, got {int(ids.min())} to {int(ids.max())}.")
-    rows = torch.repeat_interleave(torch.arange(len(queries), device=ids.device), lengths)
+    rows = torch.repeat_interleave(torch.arange(q, device=ids.device), lengths)
     by_id = ids.argsort(stable=True)
     return offsets, ids[by_id[rows[by_id].argsort(stable=True)]]
 
