@@ -299,9 +299,9 @@ def _mine_timed() -> str:
 
 
 def _mined(result: dict[str, Any]) -> str:
-    versions = result["versions"]
+    settings, versions = result["settings"], result["versions"]
     return (
-        f"MedQuAD's questions and answers, {result['settings']['model']} with {result['settings']['tokens']} tokens per text, "
+        f"MedQuAD's questions and answers, {settings['model']} with {settings['tokens']} tokens per text, "
         f"sentence-transformers {versions['sentence-transformers']}; from `benchmarks/results/mine.json`"
     )
 
