@@ -222,7 +222,7 @@ def million(
     folder: Annotated[Path | None, typer.Option(help="Where there is room for 3 GB.")] = None,
     rows: Annotated[int, typer.Option(help="How many embeddings.")] = MILLION,
 ) -> None:
-    """Negatives of a million embeddings, mapped from a file, with the command line; time and peak memory."""
+    """Negatives of a million embeddings from a file, with the command line; time and peak memory."""
     with tempfile.TemporaryDirectory(dir=folder) as name:
         began = time.perf_counter()
         write_embeddings(Path(name), rows)
