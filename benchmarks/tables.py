@@ -332,9 +332,9 @@ def _mine_timed() -> str:
 
 
 def _mined(result: dict[str, Any]) -> str:
-    versions = result["versions"]
+    settings, versions = result["settings"], result["versions"]
     return (
-        f"MedQuAD's questions and answers, all-MiniLM-L6-v2 with {result['settings']['tokens']} tokens per text, "
+        f"MedQuAD's questions and answers, {settings['model']} with {settings['tokens']} tokens per text, "
         f"sentence-transformers {versions['sentence-transformers']}; from `benchmarks/results/mine.json`"
     )
 
@@ -347,9 +347,13 @@ def _mine_million() -> str:
         ["peak memory", f"{result['peak_bytes'] / 2**30:.2f} GiB"],
         ["time", f"{result['seconds'] / 60:.0f} min, {result['processor_seconds'] / 60:.0f} min of processor time"],
         [f"of the true {settings['num_negatives']} nearest negatives, found", f"{result['same_negatives']:.1%}"],
+        [
+            "cosine of what was found, and of the true ones",
+            f"{result['score_mean']:.4f}, {result['score_mean_true']:.4f}",
+        ],
     ]
     note = (
-        f"{settings['rows']:,} x {settings['dim']} float32, clustered, in labelled groups of four; {settings['bits']} "
+        f"{settings['rows']:,} x {settings['dim']} float32, clustered, about four of a label; {settings['bits']} "
         f"bits, {settings['threads']} threads on {result['machine']['cores']} cores that other work shared (load "
         f"{settings['load']:.1f}); true negatives of {result['sample']} rows. From "
         "`benchmarks/results/mine_million.json`."

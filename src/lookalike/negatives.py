@@ -15,7 +15,7 @@ from lookalike.search.reference import popcount
 from lookalike.search.request import take_lists
 
 SMALL_CLASS = 32  # classes up to this size are compared all at once, larger ones searched one by one
-GATHER_BYTES = 1 << 26
+GATHER_BYTES = 1 << 21  # larger ones leave the cache and take longer
 WINDOW_ELEMENTS = 1 << 27  # neighbours in memory at a time while filters ask for more
 
 

@@ -180,7 +180,7 @@ def test_rows_are_found_by_the_number_of_their_text(tmp_path, n):
         assert len(kept.chunk(j)) <= 16
         kept.append(values[list(kept.chunk(j))])
     ids = np.random.default_rng(0).integers(0, n, 50)
-    assert np.array_equal(kept.mapped().read(ids).numpy(), values[ids])
+    assert np.array_equal(kept.rows().read(ids).numpy(), values[ids])
     reopened = Store(tmp_path / "store", n, np.float32)
     assert (reopened.done, reopened.width) == (kept.num_chunks, 3)
     for j in range(kept.num_chunks):

@@ -1,5 +1,6 @@
 """Negatives of embeddings that are there: against full comparison, and within bounded memory."""
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -8,9 +9,8 @@ import torch
 from torch.nn.functional import normalize
 
 from lookalike.data.synthetic import clustered_embeddings
-from lookalike.mining import rows
 from lookalike.mining.options import Options
-from lookalike.mining.rows import MappedRows
+from lookalike.mining.rows import FileRows, rows_of
 from lookalike.mining.vectors import Vectors
 
 EVERYTHING = 1000
@@ -115,27 +115,47 @@ def test_a_row_that_is_not_finite_is_named(data):
         list(Vectors(x, names=("X.npy", "")).mined(Options()))
 
 
-def resident_file_bytes():
+def resident_bytes():
     lines = Path("/proc/self/status").read_text().splitlines()
-    return 1024 * int(next(line for line in lines if line.startswith("RssFile")).split()[1])
+    return 1024 * int(next(line for line in lines if line.startswith("VmRSS")).split()[1])
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="memory is read from /proc, which Linux has")
-def test_a_mapped_file_never_stays_in_memory(tmp_path, monkeypatch):
-    """Pages of a file count as memory of the process that reads it, unless it gives them back."""
-    monkeypatch.setattr(rows, "RESIDENT_BYTES", 4 << 20)
+def test_a_mapped_file_never_comes_into_memory(tmp_path):
+    """Pages of a mapped file count as memory of the process; rows that are read do not."""
     path = tmp_path / "x.npy"
-    np.save(path, np.ones((40_000, 256), np.float32))  # 41 MB
+    np.save(path, np.ones((160_000, 256), np.float32))  # 164 MB
     array = np.load(path, mmap_mode="r")
-    mapped = MappedRows(array)
-    before = resident_file_bytes()
+    mapped = rows_of(array)
+    assert isinstance(mapped, FileRows)
+    before = resident_bytes()
     worst = 0
-    for start in range(0, 40_000, 1000):
-        mapped.read(np.arange(start, start + 1000)[::-1])
-        worst = max(worst, resident_file_bytes() - before)
-    for start in range(0, 40_000, 1000):
-        mapped.read_range(start, start + 1000)
-        worst = max(worst, resident_file_bytes() - before)
-    assert worst < 10 << 20
-    assert float(np.asarray(array).sum()) == 40_000 * 256
-    assert resident_file_bytes() - before > 30 << 20  # it would have been seen
+    for start in range(0, 160_000, 4000):
+        mapped.read(np.arange(start, start + 4000, 7)[::-1])
+        mapped.read_range(start, start + 4000)
+        worst = max(worst, resident_bytes() - before)
+    assert worst < 40 << 20
+    assert float(np.asarray(array).sum()) == 160_000 * 256
+    assert resident_bytes() - before > 140 << 20  # it would have been seen
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, ">f4"])
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_rows_of_any_file_are_those_of_the_array(tmp_path, dtype, order):
+    x = np.random.default_rng(0).standard_normal((50, 7)).astype(dtype, order=order)
+    np.save(tmp_path / "x.npy", x)
+    read = rows_of(np.load(tmp_path / "x.npy", mmap_mode="r"))
+    assert isinstance(read, FileRows) == (order == "C")
+    for ids in ([3, 4, 5, 3, 49, 0], [], list(range(50))):
+        got = read.read(np.array(ids, np.int64))
+        assert got.dtype == torch.float32
+        assert np.array_equal(got.numpy(), x[np.array(ids, np.int64)].astype(np.float32))
+    assert np.array_equal(read.read_range(10, 30).numpy(), x[10:30].astype(np.float32))
+
+
+def test_a_file_that_was_cut_is_named(tmp_path):
+    np.save(tmp_path / "x.npy", np.ones((50, 7), np.float32))
+    read = rows_of(np.load(tmp_path / "x.npy", mmap_mode="r"))
+    os.truncate(tmp_path / "x.npy", 500)
+    with pytest.raises(OSError, match=r"x\.npy ends before row 49"):
+        read.read(np.array([2, 49]))

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from lookalike.mining.rows import MappedRows
+    from lookalike.mining.rows import Rows
 
 SAMPLED = 256  # values per weight that are looked at in their order
 WORDS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
@@ -29,7 +29,7 @@ class Encoded:
     """Texts as codes in memory and, where they are kept, as floats on disk."""
 
     codes: Tensor  # uint8 [n, bits / 8]
-    floats: MappedRows | None
+    floats: Rows | None
     mean: Tensor | None  # float64 [dim], what the codes are centred by
 
 
@@ -99,7 +99,7 @@ class Encoder:
                     if not known:
                         store.append((x if self.keep_floats else hashed).cpu().numpy())
                 bar.advance(1)
-        floats = store.mapped() if self.keep_floats else None
+        floats = store.rows() if self.keep_floats else None
         return Encoded(codes, floats, None if hasher is None else hasher.mean.cpu())
 
     def _embedded(self, kind: str, texts: list[str], prompt: str | None, prompt_name: str | None) -> Tensor:

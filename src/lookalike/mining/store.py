@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lookalike.files import room_for, write_text
-from lookalike.mining.rows import MappedRows
+from lookalike.mining.rows import FileRows
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -72,10 +72,9 @@ class Store:
             write_text(self._note, json.dumps(progress) + "\n")
         self.done, self.width = self.done + 1, width
 
-    def mapped(self) -> MappedRows:
+    def rows(self) -> FileRows:
         """All rows, by the number of their text."""
-        array: Array = np.memmap(self._file, self.dtype, "r", shape=(self.n, self.width))
-        return MappedRows(array, self._places)
+        return FileRows(self._file, (self.n, self.width), self.dtype, places=self._places)
 
     @property
     def _file(self) -> Path:

@@ -14,7 +14,7 @@ from lookalike.checks import checked_labels
 from lookalike.hashing import SignHasher
 from lookalike.mining.candidates import Searched
 from lookalike.mining.rescoring import Floats
-from lookalike.mining.rows import MappedRows
+from lookalike.mining.rows import rows_of
 from lookalike.mining.selection import Tally, selected
 from lookalike.negatives import hardest_positives
 from lookalike.progress import progress_bar
@@ -29,16 +29,20 @@ ROWS = 8192  # read and hashed at a time; also the sample that the mean is taken
 Array = np.ndarray[Any, Any]
 
 
-class NormalizedRows(MappedRows):
+class NormalizedRows:
     """The rows of an array at unit length, so that products are cosines."""
+
+    def __init__(self, array: Array) -> None:
+        self._rows = rows_of(array)
+        self.shape = self._rows.shape
 
     def read(self, ids: Array) -> Tensor:
         """Some rows, float32 [len(ids), dim]."""
-        return normalize(super().read(ids), dim=1)
+        return normalize(self._rows.read(ids), dim=1)
 
     def read_range(self, start: int, stop: int) -> Tensor:
         """Rows that follow each other: float32 [stop - start, dim]."""
-        return normalize(super().read_range(start, stop), dim=1)
+        return normalize(self._rows.read_range(start, stop), dim=1)
 
 
 @dataclass(frozen=True)
@@ -94,8 +98,9 @@ class Vectors:
         """The negatives of some rows after others, searched on `device`; `tally` has counted them in the end."""
         queries = NormalizedRows(self.queries)
         corpus = queries if self.corpus is None else NormalizedRows(self.corpus)
-        spread = np.linspace(0, len(corpus) - 1, min(ROWS, len(corpus))).astype(np.int64)
-        hasher = SignHasher(corpus.dim, options.bits, center=options.center)
+        n, dim = corpus.shape
+        spread = np.linspace(0, n - 1, min(ROWS, n)).astype(np.int64)
+        hasher = SignHasher(dim, options.bits, center=options.center)
         mean = corpus.read(spread).mean(0, dtype=torch.float64)
         hasher.mean.copy_(torch.nan_to_num(mean))  # a row that is not finite is found, and named, when it is hashed
         codes = _hashed(corpus, hasher, self.names[0 if self.corpus is None else 1], progress=progress)
@@ -136,10 +141,11 @@ class Vectors:
 
 def _hashed(rows: NormalizedRows, hasher: SignHasher, name: str, *, progress: bool) -> Tensor:
     """The codes of all rows, uint8 [n, bits / 8]; the floats are read once and not kept."""
-    codes = torch.empty(len(rows), hasher.bits // 8, dtype=torch.uint8)
-    with progress_bar(f"hashing {len(rows):,} rows", len(rows), shown=progress) as bar:
-        for start in range(0, len(rows), ROWS):
-            x = rows.read_range(start, min(start + ROWS, len(rows)))
+    n = rows.shape[0]
+    codes = torch.empty(n, hasher.bits // 8, dtype=torch.uint8)
+    with progress_bar(f"hashing {n:,} rows", n, shown=progress) as bar:
+        for start in range(0, n, ROWS):
+            x = rows.read_range(start, min(start + ROWS, n))
             codes[start : start + len(x)], finite = hasher.encode_flagged(x)
             if not bool(finite.all()):
                 row = start + int((~finite).nonzero()[0])
