@@ -18,6 +18,7 @@ from lookalike.comparison import HEADINGS, cells, compare, conditions, summary, 
 from lookalike.data import DataSource
 from lookalike.encoders import make_encoder
 from lookalike.interruptions import Interrupted
+from lookalike.loading import Unreadable
 from lookalike.recipes import Recipe, recipe
 from lookalike.runs import RunFolder
 from lookalike.settings import Settings, parse_strategy
@@ -89,6 +90,11 @@ def run_training(
         except Interrupted as interrupted:
             console.print(f"\n{interrupted}; everything is saved. Go on with: lookalike train --out {folder} --resume")
             sys.exit(128 + interrupted.number)
+        except Unreadable as error:
+            raise ValueError(
+                f"{str(error).rstrip('.')}. Everything is saved; lookalike train --out {folder} --resume goes on with "
+                "the step that needs it."
+            ) from error
         rows[each.strategy] = [result]
     console.print()
     _print_table(console, summary(rows))
