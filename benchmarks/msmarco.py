@@ -8,7 +8,6 @@ The files are synthetic, with as many lines as the official ones, in a temporary
 import json
 import mmap
 import os
-import resource
 import subprocess
 import sys
 import tempfile
@@ -84,10 +83,10 @@ def measured(root: str, passages: int) -> dict[str, Any]:
     from lookalike.data import load_data  # noqa: PLC0415 - imports count
 
     imported = time.perf_counter()
-    before = _peak()
+    before = record.peak_bytes()
     data = load_data("msmarco", root)
     loaded = time.perf_counter()
-    peak_loaded = _peak()
+    peak_loaded = record.peak_bytes()
     collection: Any = data.train.reference_items  # type: ignore[attr-defined]
     rng = np.random.default_rng(1)
     warm = _accesses(collection, rng.integers(0, passages, ACCESSES))
@@ -102,7 +101,7 @@ def measured(root: str, passages: int) -> dict[str, Any]:
         "seconds_load": loaded - imported,
         "peak_bytes_after_import": before,
         "peak_bytes_loaded": peak_loaded,
-        "peak_bytes": _peak(),
+        "peak_bytes": record.peak_bytes(),
         "access_microseconds": warm,
         "access_microseconds_from_disk": cold,
         "seconds_to_read_all": time.perf_counter() - began_pass,
@@ -128,14 +127,6 @@ def _forget(path: Path) -> None:
     with path.open("rb") as file:
         os.fsync(file.fileno())
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-
-
-def _peak() -> int:
-    status = Path("/proc/self/status")
-    if status.exists():
-        line = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM"))
-        return int(line.split()[1]) * 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """Where results go, with what they say of the machine they come from."""
 
 import json
+import resource
 from pathlib import Path
 from typing import Any
 
@@ -20,3 +21,12 @@ def read(name: str) -> dict[str, Any]:
     """A committed result."""
     result: dict[str, Any] = json.loads((RESULTS / f"{name}.json").read_text())
     return result
+
+
+def peak_bytes() -> int:
+    """The most memory that this process has had."""
+    status = Path("/proc/self/status")
+    if status.exists():
+        line = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM"))
+        return int(line.split()[1]) * 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

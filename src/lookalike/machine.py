@@ -52,3 +52,20 @@ def moved_if_it_fits(tensor: Tensor, device: torch.device) -> Tensor:
         return tensor
     free, _ = torch.cuda.mem_get_info(device)
     return tensor.to(device) if tensor.nbytes <= LARGEST_SHARE * free else tensor
+
+
+def checked_device(device: str | None) -> str:
+    """The device that was asked for; by default a GPU if there is one.
+
+    Raises:
+        ValueError: There is no such device.
+    """
+    if device is None:
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        kind = torch.device(device).type
+    except RuntimeError:
+        kind = ""
+    if kind not in ("cpu", "cuda", "mps") or (kind == "cuda" and not torch.cuda.is_available()):
+        raise ValueError(f"there is no device {device!r} here that torch can use; cpu is always there.")
+    return device

@@ -27,7 +27,7 @@ from lookalike.embedding import embed
 from lookalike.evaluation import evaluate
 from lookalike.interruptions import Interrupted, stop_requests
 from lookalike.loading import Unreadable, batches_ahead, moved, read, read_ahead
-from lookalike.machine import machine, versions
+from lookalike.machine import checked_device, machine, versions
 from lookalike.optimization import make_optimizer, schedule, step_precision
 from lookalike.progress import progress_bar
 from lookalike.runs import RunFolder
@@ -402,23 +402,6 @@ def hardest_similarity(query: Tensor, reference: Tensor, ignored: Tensor | None 
         similarity.masked_fill_(ignored, -1.0)  # neither positive nor negative
     similarity.fill_diagonal_(-torch.inf)
     return similarity.amax(dim=1).mean()
-
-
-def checked_device(device: str | None) -> str:
-    """The device that was asked for; by default a GPU if there is one.
-
-    Raises:
-        ValueError: There is no such device.
-    """
-    if device is None:
-        return "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        kind = torch.device(device).type
-    except RuntimeError:
-        kind = ""
-    if kind not in ("cpu", "cuda", "mps") or (kind == "cuda" and not torch.cuda.is_available()):
-        raise ValueError(f"there is no device {device!r} here that torch can use; cpu is always there.")
-    return device
 
 
 def _as_it_is(x: Any) -> Any:

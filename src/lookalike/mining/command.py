@@ -17,6 +17,7 @@ from rich.console import Console
 from lookalike.analysis.command import load_labels
 from lookalike.data.embeddings import open_embeddings
 from lookalike.files import write_text
+from lookalike.machine import checked_device
 from lookalike.mining import check_model
 from lookalike.mining.formats import ALL_FORMATS, EXCHANGED, Layout, rows
 from lookalike.mining.options import MISSING
@@ -70,15 +71,16 @@ def run_text_mining(
 ) -> None:
     """Mine negatives of pairs of texts, print a table, and write rows and summary."""
     console = Console()
+    device = None if source.device is None else checked_device(source.device)  # the library chooses by itself
     if output_format not in ALL_FORMATS:
         raise ValueError(f"--format must be one of {', '.join(ALL_FORMATS)}, got {output_format!r}.")
     check_output(output, (".jsonl",) if output_format in EXCHANGED else (".jsonl", ".parquet"), force=force)
     columns = read_pairs(source.source, source.anchor_column, source.positive_column, source.split)
     corpus = None if source.corpus is None else read_corpus(source.corpus, source.corpus_column)
     pairs = paired(columns.anchors, columns.positives, corpus)
-    model = load_model(source.model, source.device)
+    model = load_model(source.model, device)
     check_model(model, source.query_prompt_name, source.corpus_prompt_name)
-    judge = None if source.cross_encoder is None else load_model(source.cross_encoder, source.device, "CrossEncoder")
+    judge = None if source.cross_encoder is None else load_model(source.cross_encoder, device, "CrossEncoder")
     prompts = Prompts(
         query=source.query_prompt, query_name=source.query_prompt_name, corpus=source.corpus_prompt,
         corpus_name=source.corpus_prompt_name,
@@ -113,6 +115,7 @@ def run_text_mining(
 def run_vector_mining(source: VectorSource, options: Options, output: Path, *, seed: int, force: bool) -> None:
     """Mine negatives of embeddings, print a table, and write row numbers, scores and summary."""
     console = Console()
+    device = checked_device(source.device)
     check_output(output, (".npy", ".parquet"), force=force)
     if output.suffix == ".npy":
         check_output(scores_path(output), (".npy",), force=force)
@@ -128,7 +131,6 @@ def run_vector_mining(source: VectorSource, options: Options, output: Path, *, s
     began = time.perf_counter()
     found, positive_scores, differences, complete = [], [], [], 0
     with id_writer(output, len(embeddings), options.num_negatives) as writer:
-        device = source.device or ("cuda" if torch.cuda.is_available() else "cpu")
         for part in vectors.mined(options, device=device, progress=True):
             writer.write(part)
             there = part.scores != MISSING
