@@ -6,7 +6,6 @@ The files are synthetic, with as many lines as the official ones, in a temporary
 """
 
 import json
-import mmap
 import os
 import subprocess
 import sys
@@ -90,7 +89,6 @@ def measured(root: str, passages: int) -> dict[str, Any]:
     collection: Any = data.train.reference_items  # type: ignore[attr-defined]
     rng = np.random.default_rng(1)
     warm = _accesses(collection, rng.integers(0, passages, ACCESSES))
-    collection._map.madvise(mmap.MADV_DONTNEED)  # noqa: SLF001 - mapped pages are not forgotten
     _forget(collection.path)
     cold = _accesses(collection, rng.integers(0, passages, COLD_ACCESSES))
     began_pass = time.perf_counter()

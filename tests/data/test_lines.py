@@ -1,5 +1,7 @@
 import logging
+import os
 import pickle
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -69,13 +71,16 @@ def test_without_a_cache_it_works_too(tmp_path, monkeypatch, caplog):
     assert "could not be kept" in caplog.text
 
 
-def test_pages_are_given_back(tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "RESIDENT_BYTES", 1)
+@pytest.mark.parametrize("without_pread", [False, True])
+def test_threads_do_not_disturb_each_other(tmp_path, monkeypatch, without_pread):
+    if without_pread:
+        monkeypatch.delattr(os, "pread", raising=False)
     path = tmp_path / "texts.tsv"
     path.write_text("".join(f"{i}\t{'y' * i}\n" for i in range(300)))
     lines = Lines(path)
-    for i in (299, 5, 299):
-        assert lines.read(np.array([i])) == ["y" * i]
+    with ThreadPoolExecutor(4) as pool:
+        for i, texts in enumerate(pool.map(lambda i: lines.read(np.array([i])), range(300))):
+            assert texts == ["y" * i]
 
 
 @pytest.mark.parametrize(

@@ -1,14 +1,17 @@
 """Texts by number from a file of `id<TAB>text` lines that is larger than memory.
 
-Where each line begins is found once and kept in the user's cache folder; afterwards both that index and the file are
-mapped into memory, and only what is asked for is read.
+Where each line begins is found once and kept in the user's cache folder; afterwards that index is mapped into memory,
+and of the file only what is asked for is read. The file itself is not mapped: the system maps far more than a line,
+which takes longer than to read it and counts as memory.
 """
 
 from __future__ import annotations
 
 import hashlib
 import logging
-import mmap
+import os
+import threading
+import weakref
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,8 +27,6 @@ logger = logging.getLogger("lookalike")
 FORMAT = 1  # of the cached index
 HEADER = 4  # format, size and time of the file, number of lines; line starts and ids follow
 CHUNK_BYTES = 16 << 20
-RESIDENT_BYTES = 4 << 20  # of the file, after which its pages are given back; more would take a millisecond at a time
-AROUND_BYTES = 64 << 10  # that the system maps along with what is asked for
 LONGEST_ID = 18  # digits
 
 Array = np.ndarray[Any, Any]
@@ -63,9 +64,9 @@ class Lines:
         ids = index[HEADER + self._num_lines + 1 :]
         self.ids: Array | None = ids if len(ids) else None  # None: 0, 1, 2, ...
         self._order: Array | None = None  # of the ids, sorted
-        self._resident = 0
-        with path.open("rb") as file:
-            self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        self._file = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0))
+        self._reading = threading.Lock()  # a file has one position for all threads
+        weakref.finalize(self, os.close, self._file)
 
     def __len__(self) -> int:
         """Number of lines."""
@@ -77,16 +78,16 @@ class Lines:
 
     def read(self, positions: Array) -> list[str]:
         """The texts of these lines, without their ids."""
-        texts, before = [], -1
         first, last = self._starts[positions].tolist(), self._starts[np.asarray(positions) + 1].tolist()
-        for start, end in zip(first, last, strict=True):
-            texts.append(self._map[start:end].rstrip(b"\r\n").partition(b"\t")[2].decode("utf-8", errors="replace"))
-            self._resident += end - start if start == before else AROUND_BYTES
-            before = end
-        if self._resident > RESIDENT_BYTES and hasattr(self._map, "madvise"):
-            self._map.madvise(mmap.MADV_DONTNEED)  # the system may keep them; they no longer count as ours
-            self._resident = 0
-        return texts
+        lines = [self._read(start, end) for start, end in zip(first, last, strict=True)]
+        return [line.rstrip(b"\r\n").partition(b"\t")[2].decode("utf-8", errors="replace") for line in lines]
+
+    def _read(self, start: int, end: int) -> bytes:
+        if hasattr(os, "pread"):
+            return os.pread(self._file, end - start, start)
+        with self._reading:
+            os.lseek(self._file, start, os.SEEK_SET)
+            return os.read(self._file, end - start)
 
     def positions(self, ids: Any) -> Array:
         """The lines that have these ids, int64.
