@@ -1,6 +1,10 @@
+import sys
+
 import hypothesis
 import pytest
 import torch
+
+from lookalike.cli import main
 
 hypothesis.settings.register_profile("ci", deadline=None, max_examples=60, derandomize=True)
 hypothesis.settings.load_profile("ci")
@@ -21,3 +25,17 @@ def pytest_collection_modifyitems(items):
     for item in items:
         if item.get_closest_marker("gpu"):  # keywords hold names of folders as well
             item.add_marker(skip)
+
+
+@pytest.fixture
+def run_here(tmp_path, monkeypatch, capsys):
+    """The command line in this process, which saves the imports, from an empty folder: exit code, output, errors."""
+    monkeypatch.chdir(tmp_path)
+
+    def run_in_this_process(*arguments):
+        monkeypatch.setattr(sys, "argv", ["lookalike", *map(str, arguments)])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        return ended.value.code, *capsys.readouterr()
+
+    return run_in_this_process

@@ -154,8 +154,8 @@ def test_summary_counts_standard_errors():
         (("compare", "--samplers", "random,lsh:x"), "'lsh:x' is not a sampler"),
     ],
 )
-def test_mistakes_are_said_in_one_line(tmp_path, arguments, sentence):
-    code, _, err = run(*arguments, cwd=tmp_path)
+def test_mistakes_are_said_in_one_line(run_here, tmp_path, arguments, sentence):
+    code, _, err = run_here(*arguments)
     assert code == 2
     assert err.startswith("lookalike: ")
     assert sentence in err

@@ -32,10 +32,10 @@ def test_the_papers_settings(name):
 
 
 @pytest.mark.parametrize("name", READ)
-def test_print_config_shows_what_would_be_trained(name, tmp_path):
-    code, out, err = run(
+def test_print_config_shows_what_would_be_trained(run_here, name, tmp_path):
+    code, out, err = run_here(
         "train", name, "--root", "some/folder", "--sampler", "lsh:128", "--epochs", "3", "--data-option",
-        "size=[64,32]", "--model-option", "gradient_checkpointing=true", "--print-config", cwd=tmp_path,
+        "size=[64,32]", "--model-option", "gradient_checkpointing=true", "--print-config",
     )  # fmt: skip
     assert (code, err) == (0, "")
     shown = json.loads(out)
@@ -47,9 +47,9 @@ def test_print_config_shows_what_would_be_trained(name, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_print_config_of_a_comparison_shows_every_contender(tmp_path):
+def test_print_config_of_a_comparison_shows_every_contender(run_here):
     arguments = ("compare", "glyphs", "--samplers", "random,lsh:64", "--seeds", "4", "--model-option", "width=16")
-    code, out, err = run(*arguments, "--print-config", cwd=tmp_path)
+    code, out, err = run_here(*arguments, "--print-config")
     assert (code, err) == (0, "")
     shown = json.loads(out)
     assert shown["seeds"] == 4
@@ -59,8 +59,8 @@ def test_print_config_of_a_comparison_shows_every_contender(tmp_path):
 
 
 @pytest.mark.parametrize(("text", "value"), [("False", False), ("true", True), ("none", None), ("[1,2]", [1, 2])])
-def test_values_are_what_they_look_like(tmp_path, text, value):
-    code, out, _ = run("train", "texts", "--model-option", f"pretrained={text}", "--print-config", cwd=tmp_path)
+def test_values_are_what_they_look_like(run_here, text, value):
+    code, out, _ = run_here("train", "texts", "--model-option", f"pretrained={text}", "--print-config")
     assert code == 0
     assert json.loads(out)["model"]["pretrained"] == value
 

@@ -3,16 +3,16 @@
 import logging
 from pathlib import Path
 
-import emulator
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
-from test_parity import assert_same, clustered_codes, csr, searches
 
 from lookalike import hamming_topk, search
 from lookalike.search import cuda, nvrtc, reference
 from lookalike.search.request import Neighbours, checked_request
+from tests.search import emulator
+from tests.search.test_parity import assert_same, clustered_codes, csr, searches
 
 NO_FILTERS = {"query_labels": None, "database_labels": None, "exclude": None}
 
