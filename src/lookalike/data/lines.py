@@ -59,6 +59,7 @@ class Lines:
         index = _cached(path)
         if index is None:
             index = _kept(path, _built(path, progress=progress))
+        index = index.view(np.ndarray)  # mapped all the same, without what a memmap does at every access
         self._num_lines = int(index[3])
         self._starts = index[HEADER : HEADER + self._num_lines + 1]
         ids = index[HEADER + self._num_lines + 1 :]
