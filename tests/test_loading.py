@@ -62,7 +62,7 @@ class Colours(nn.Module):
 @pytest.mark.parametrize("where", ["first batch", "third batch", "test"])
 def test_an_image_that_turns_unreadable_costs_no_step(tmp_path, monkeypatch, where, ahead):
     monkeypatch.setenv("LOOKALIKE_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr("lookalike.training.batches_ahead", lambda _: ahead)
+    monkeypatch.setattr("lookalike.loop.batches_ahead", lambda _: ahead)
     (tmp_path / "sop").mkdir()
     root = write_sop(tmp_path / "sop")
     settings = Settings(epochs=3, batch_size=2, bits=64)
@@ -96,7 +96,7 @@ def test_a_failure_in_the_evaluation_costs_no_epoch(tmp_path, monkeypatch):
     def fail(_):
         raise RuntimeError("out of memory")
 
-    monkeypatch.setattr("lookalike.training._Run.evaluate", fail)
+    monkeypatch.setattr("lookalike.loop.TrainingLoop.evaluate", fail)
     with pytest.raises(RuntimeError, match="out of memory"):
         train(toy_model(), toy_data(), Settings(epochs=2, batch_size=8, bits=64), tmp_path, device="cpu")
     checkpoint = torch.load(tmp_path / "checkpoint.pt", weights_only=True)

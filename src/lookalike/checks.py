@@ -1,7 +1,5 @@
 """Checks of user input: one sentence that says what was expected, what came and what to do."""
 
-import inspect
-from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -74,17 +72,3 @@ def checked_labels(name: str, labels: Any, n: int) -> Tensor:
     if len(checked) != n:
         raise ValueError(f"{name} must have one label per code, {n}, got {len(checked)}.")
     return checked
-
-
-def unknown_option(function: Callable[..., Any], options: Iterable[str]) -> str | None:
-    """The first of some options that a function does not take; what every call gives it is no option.
-
-    Examples:
-        >>> unknown_option(lambda root, *, size=3, progress=False: None, ["size", "width"])
-        'width'
-    """
-    parameters = inspect.signature(function).parameters.values()
-    if any(parameter.kind == inspect.Parameter.VAR_KEYWORD for parameter in parameters):
-        return None  # it says so itself
-    known = {p.name for p in parameters if p.default is not inspect.Parameter.empty} - {"progress", "path"}
-    return next((name for name in options if name not in known), None)

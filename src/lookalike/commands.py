@@ -53,13 +53,7 @@ def run_training(
         device: Where.
     """
     console = Console()
-    if resume and out is None:
-        raise ValueError("--resume needs --out: the folder of the run to go on with.")
-    if resume and force:
-        raise ValueError("--resume goes on with a run and --force overwrites it: give one of them.")
-    if resume and data is None and out is not None and not (out / "config.json").exists():
-        raise ValueError(f"{out} holds no run to go on with; to begin one there, say what to train on.")
-    before = RunFolder(out).read_config() if resume and out is not None and (out / "config.json").exists() else {}
+    before = _begun(data, out, force=force) if resume else {}
     name = data or before.get("data", "glyphs")
     usual = recipe(name)
     begun = {each: before[each] for each in asdict(usual.settings) if each in before}
@@ -91,6 +85,8 @@ def run_training(
             console.print(f"\n{interrupted}; everything is saved. Go on with: lookalike train --out {folder} --resume")
             sys.exit(128 + interrupted.number)
         except Unreadable as error:
+            if not RunFolder(folder).checkpoint.exists():  # it was among the first that were tried
+                raise
             raise ValueError(
                 f"{str(error).rstrip('.')}. Everything is saved; lookalike train --out {folder} --resume goes on with "
                 "the step that needs it."
@@ -98,6 +94,19 @@ def run_training(
         rows[each.strategy] = [result]
     console.print()
     _print_table(console, summary(rows))
+
+
+def _begun(data: str | None, out: Path | None, *, force: bool) -> dict[str, Any]:
+    """The configuration of the run to go on with; empty where it was not begun yet."""
+    if out is None:
+        raise ValueError("--resume needs --out: the folder of the run to go on with.")
+    if force:
+        raise ValueError("--resume goes on with a run and --force overwrites it: give one of them.")
+    if (out / "config.json").exists():
+        return RunFolder(out).read_config()
+    if data is None:
+        raise ValueError(f"{out} holds no run to go on with; to begin one there, say what to train on.")
+    return {}
 
 
 def run_comparison(

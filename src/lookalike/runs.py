@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from lookalike.files import replacing, write_text
+from lookalike.wording import first_line
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -89,8 +90,7 @@ class RunFolder:
         try:
             state: dict[str, Any] = torch.load(self.checkpoint, map_location="cpu", weights_only=True)
         except Exception as error:
-            reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-            raise ValueError(f"{self.checkpoint} cannot be read ({reason}); --force begins anew.") from error
+            raise ValueError(f"{self.checkpoint} cannot be read ({first_line(error)}); --force begins anew.") from error
         return state
 
     def finish(self, result: dict[str, Any], weights: dict[str, torch.Tensor]) -> None:

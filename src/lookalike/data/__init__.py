@@ -6,8 +6,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from lookalike.checks import unknown_option
 from lookalike.data.retrieval import RetrievalData
+from lookalike.wording import unknown_option
 
 DRAWN = {
     "glyphs": "scans of characters, labelled: drawn here, no download",

@@ -131,8 +131,10 @@ def optional(module: str, needed_for: str, package: str | None = None) -> Any:
     Raises:
         ImportError: It is not installed; names the pip command.
     """
+    name = module.partition(".")[0]
     try:
         return importlib.import_module(module)
-    except ImportError:
-        name = package or module.partition(".")[0]
-        raise ImportError(f"{needed_for} needs {name}: pip install {name}.") from None
+    except ImportError as error:
+        if error.name not in (name, module):  # it is there, and something that it needs is not
+            raise
+        raise ImportError(f"{needed_for} needs {name}: pip install {package or name}.") from None

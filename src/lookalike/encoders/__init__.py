@@ -10,8 +10,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from lookalike.checks import unknown_option
 from lookalike.encoders.convnet import ConvNet
+from lookalike.wording import unknown_option
 
 if TYPE_CHECKING:
     from torch import nn

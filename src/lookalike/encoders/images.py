@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from lookalike.encoders.libraries import import_timm
+from lookalike.wording import first_line
 
 
 class ImageEncoder(nn.Module):
@@ -79,7 +80,7 @@ def timm_encoder(
         )
     except Exception as error:
         raise ValueError(
-            f"timm cannot make {name!r}: {_first_line(error)}; timm.list_models() has the names, and where weights "
+            f"timm cannot make {name!r}: {first_line(error)}; timm.list_models() has the names, and where weights "
             "cannot be downloaded, weights=FILE loads a copy and pretrained=False begins without."
         ) from error
     if weights is not None:
@@ -110,14 +111,10 @@ def load_weights(network: nn.Module, path: Path) -> None:
         else:
             state = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:
-        raise ValueError(f"weights: {path} is not a state dict: {_first_line(error)}.") from error
+        raise ValueError(f"weights: {path} is not a state dict: {first_line(error)}.") from error
     try:
         missing = network.load_state_dict(state, strict=False).missing_keys
     except RuntimeError as error:
         raise ValueError(f"weights: {path} is of another network: {str(error).splitlines()[-1].strip()}") from None
     if missing:
         raise ValueError(f"weights: {path} is of another network: it lacks {missing[0]} and {len(missing) - 1} others.")
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().splitlines()[0].rstrip(".") if str(error).strip() else type(error).__name__

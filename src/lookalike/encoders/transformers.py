@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from lookalike.encoders.images import ImageEncoder
 from lookalike.encoders.libraries import text_library
+from lookalike.wording import first_line
 
 MAX_LENGTH = 256
 IMAGENET = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # mean and deviation, where a model does not say
@@ -122,9 +123,7 @@ def _normalisation(transformers: Any, name: str) -> tuple[Any, Any]:
 
 def cannot_load(library: str, name: str, error: Exception) -> str:
     """What to say of a model that cannot be loaded."""
-    reason = " ".join(str(error).split()) or type(error).__name__
-    shortened = reason if len(reason) <= 200 else f"{reason[:200]}..."
     return (
-        f"{library} cannot load {name!r}: {shortened.rstrip('.')}; give the name of a model that is in its cache or "
+        f"{library} cannot load {name!r}: {first_line(error)}; give the name of a model that is in its cache or "
         "can be downloaded, or the folder of one that was saved."
     )

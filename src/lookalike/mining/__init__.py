@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
 import logging
 from typing import TYPE_CHECKING, Any
 
-from lookalike.mining.options import BITS, FORMATS, Options
+from lookalike.data.folders import optional
+from lookalike.mining.options import BITS, FORMATS, FROM_TEXTS, Options
 from lookalike.mining.pairs import checked_texts, paired
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ def mine_hard_negatives(
     if output_format not in FORMATS:
         raise ValueError(f"output_format must be one of {', '.join(map(repr, FORMATS))}, got {output_format!r}.")
     check_model(model, query_prompt_name, corpus_prompt_name)
-    text_extra("datasets")
+    optional("datasets", *FROM_TEXTS)
     anchor, positive = _columns(dataset, anchor_column_name, positive_column_name)
     pairs = paired(
         checked_texts(f"column {anchor!r}", dataset[anchor]),
@@ -159,20 +159,6 @@ def mine_hard_negatives(
     elif without := sum(summary["queries_without"].values()):
         logger.warning("%d of %d queries have no negative left.", without, len(pairs.queries))
     return as_dataset(mined, Layout(output_format, output_scores, anchor, positive))
-
-
-def text_extra(module: str) -> Any:
-    """A library that mining from texts needs.
-
-    Raises:
-        ImportError: It is not installed; names the pip command.
-    """
-    try:
-        return importlib.import_module(module)
-    except ImportError as error:
-        if error.name != module:  # it is there, and something that it needs is not
-            raise
-        raise ImportError(f"mining from texts needs {module}: pip install 'lookalike[text]'.") from None
 
 
 def check_model(model: Any, *prompt_names: str | None) -> None:

@@ -14,6 +14,7 @@ OVERSAMPLING = 4
 SHORTEST = 64  # candidates that are rescored unless the user asks for another number
 FORMATS = ("triplet", "n-tuple", "labeled-pair", "labeled-list")
 STRATEGIES = ("top", "random")
+FROM_TEXTS = ("mining from texts", "'lookalike[text]'")  # what needs a library, and what pip installs for it
 
 
 @dataclass(frozen=True, kw_only=True)

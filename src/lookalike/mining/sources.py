@@ -6,11 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lookalike.data.folders import optional
 from lookalike.data.tables import SUFFIXES, read_table
 from lookalike.data.texts import QUERIES, REFERENCES
 from lookalike.encoders.libraries import text_library
-from lookalike.mining import text_extra
+from lookalike.mining.options import FROM_TEXTS
 from lookalike.mining.pairs import checked_texts
+from lookalike.wording import first_line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -101,12 +103,12 @@ def read_columns(source: str, split: str | None) -> dict[str, list[Any]]:
         return read_table(path)
     if path.suffix in SUFFIXES or (path.is_absolute() and not path.exists()):
         raise FileNotFoundError(f"{path}: there is no such file.")
-    datasets = text_extra("datasets")
+    datasets = optional("datasets", *FROM_TEXTS)
     try:
         found = datasets.load_from_disk(str(path)) if path.is_dir() else datasets.load_dataset(source, split=split)
     except (OSError, ValueError, RuntimeError, KeyError) as error:
         what = "the data set in the folder" if path.is_dir() else "there is no such file, and the data set of the name"
-        raise ValueError(f"{what} {source} cannot be loaded: {_first_line(error)}.") from error
+        raise ValueError(f"{what} {source} cannot be loaded: {first_line(error)}.") from error
     if isinstance(found.column_names, dict):  # several splits
         chosen = split or ("train" if "train" in found else next(iter(found)))
         if chosen not in found:
@@ -127,15 +129,10 @@ def load_model(name: str, device: str | None, kind: str = "SentenceTransformer")
             return getattr(library, kind)(name, device=device)
         except (OSError, ValueError, RuntimeError, KeyError, AttributeError, TypeError) as error:
             raise ValueError(
-                f"the model {name!r} cannot be loaded as a {kind} ({_first_line(error)}); give the folder that its "
+                f"the model {name!r} cannot be loaded as a {kind} ({first_line(error)}); give the folder that its "
                 "save wrote, or its name on the Hugging Face Hub."
             ) from error
 
 
 def _known(names: Sequence[str], candidates: Sequence[str]) -> str | None:
     return next((name for name in candidates if name in names), None)
-
-
-def _first_line(error: Exception) -> str:
-    lines = str(error).strip().splitlines() or [type(error).__name__]
-    return lines[0].strip().rstrip(".:")[:200]
