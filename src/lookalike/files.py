@@ -10,8 +10,42 @@ from pathlib import Path
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # no room, no quota, no larger files allowed
 
 
+READ_ONLY = (errno.EACCES, errno.EPERM, errno.EROFS)
+TEMPORARY = ".tmp"
+
+
 class DiskFullError(OSError):
     """There is no room for a file; says what is kept and how to go on."""
+
+
+class UnwritableError(OSError):
+    """A folder does not accept files."""
+
+
+@contextmanager
+def writable(folder: Path) -> Iterator[None]:
+    """Report in one sentence that `folder` cannot be written to.
+
+    Raises:
+        UnwritableError: It is read-only, or something in its path is a file.
+        DiskFullError: Its disk is full.
+    """
+    try:
+        yield
+    except (FileExistsError, NotADirectoryError) as error:
+        raise UnwritableError(
+            f"{error.filename or folder} is a file where a folder is needed; choose another."
+        ) from error
+    except OSError as error:
+        if error.errno in FULL:
+            raise DiskFullError(
+                f"{folder} cannot be written to ({error.strerror}): make room and try again."
+            ) from error
+        if error.errno not in READ_ONLY:
+            raise
+        raise UnwritableError(
+            f"{folder} cannot be written to ({error.strerror}): choose another folder, or change its permissions."
+        ) from error
 
 
 @contextmanager
@@ -32,7 +66,7 @@ def room_for(what: str, then: str) -> Iterator[None]:
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """Yield a temporary file to write; it takes the place of `path` at the end, or, after an error, vanishes."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".tmp")
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f"{path.name}.", suffix=TEMPORARY)
     os.close(handle)
     temporary = Path(name)
     try:
@@ -44,6 +78,12 @@ def replacing(path: Path) -> Iterator[Path]:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Remove the temporary files that `replacing` leaves in `folder` when its process is killed."""
+    for path in folder.glob(f"*{TEMPORARY}"):
+        path.unlink(missing_ok=True)
 
 
 def cache_folder() -> Path:

@@ -6,7 +6,7 @@ import typer
 
 from lookalike.cli import bench, data, inspection, mining, training  # they add their commands
 from lookalike.cli.app import app
-from lookalike.files import DiskFullError
+from lookalike.files import DiskFullError, UnwritableError
 
 __all__ = ["app", "bench", "data", "inspection", "main", "mining", "training"]
 
@@ -15,6 +15,6 @@ def main() -> None:
     """Run the command line; what the user got wrong is said in one line, without a traceback."""
     try:
         app()
-    except (ValueError, TypeError, FileNotFoundError, ImportError, DiskFullError) as error:
+    except (ValueError, TypeError, FileNotFoundError, ImportError, DiskFullError, UnwritableError) as error:
         typer.secho(f"lookalike: {error}", fg="red", err=True)
         sys.exit(2)
