@@ -66,6 +66,15 @@ def check_embeddings(name: str, x: Tensor, expected: int) -> None:
         raise ValueError(f"{name} must have one row per id, {expected}, got {len(x)}.")
 
 
+def check_one_dimension(towers: dict[str, Any]) -> int:
+    """Return the dimension of embeddings `[n, dim]` that are to be compared, or raise an error."""
+    dims = {name: int(as_tensor(x).shape[1]) for name, x in towers.items()}
+    if len(set(dims.values())) > 1:
+        found = " and ".join(f"{name} has {dim} dimensions" for name, dim in dims.items())
+        raise ValueError(f"{found}; towers that are compared need embeddings of one dimension.")
+    return next(iter(dims.values()))
+
+
 def checked_labels(name: str, labels: Any, n: int) -> Tensor:
     """One integer per code: int64 [n]."""
     checked = checked_integers(name, labels)

@@ -81,12 +81,13 @@ def test_columns_that_are_not_texts_are_left_to_labels():
     assert pair_sampler(data, ["anchor", "positive"], [4, 5, 5], 2)._labels.tolist() == [0, 1, 1]
 
 
-def test_pieces_of_one_batch_follow_each_other():
-    whole = LSHBatchSampler(None, 12, pairs=50, bits=64, drop_last=True, shard=False)
-    dealt = DealtBatches(whole, 3)
-    assert (len(dealt), dealt.batch_size) == (12, 4)
-    pieces = list(dealt)
+def test_a_dealt_batch_is_this_ranks_share_whichever_repetition_is_taken():
+    share = LSHBatchSampler(None, 12, pairs=50, bits=64, drop_last=True)
+    dealt = DealtBatches(share, 3)
+    assert (len(dealt), dealt.batch_size) == (12, 12)
+    repeated = list(dealt)
     dealt.set_epoch(0)
-    assert [sum(pieces[i : i + 3], []) for i in range(0, 12, 3)] == list(whole)  # noqa: RUF017 - three short lists
+    batches = list(share)
+    assert [repeated[rank::3] for rank in range(3)] == [batches] * 3
     dealt.set_epoch(1)
-    assert list(dealt) != pieces
+    assert list(dealt) != repeated

@@ -116,6 +116,42 @@ def test_a_stopped_run_goes_on(package, every, stop, workers, limit, tmp_path):
     assert torch.equal(whole.layer.weight, resumed.layer.weight)
 
 
+class SavesAgain(pl.Callback):
+    """Saves whenever training or an epoch begins, before any step of it."""
+
+    def __init__(self, folder):
+        self.folder, self.paths = folder, []
+
+    def on_train_start(self, trainer, pl_module):
+        self.save(trainer)
+
+    def on_train_epoch_end(self, trainer, pl_module):
+        self.save(trainer)
+
+    def save(self, trainer):
+        self.paths.append(self.folder / f"{len(self.paths)}.ckpt")
+        trainer.save_checkpoint(self.paths[-1])
+
+
+@pytest.mark.parametrize("limit", [BATCHES, BATCHES - 3])
+@pytest.mark.parametrize("limit", [BATCHES, BATCHES - 3])
+def test_a_finished_epoch_survives_any_number_of_checkpoints(limit, tmp_path):
+    def run(name, *, stop_at=None, checkpoint=None):
+        module, saves = make_module("lightning.pytorch", stop_at=stop_at), SavesAgain(tmp_path / name)
+        options = {"limit_train_batches": limit, "enable_checkpointing": False, "checkpoint": checkpoint}
+        try:
+            fit("lightning.pytorch", tmp_path, module, saving=[saves], **options)
+        except StoppedError:
+            assert len(module.steps) == stop_at
+        return module.steps, saves.paths
+
+    whole, _ = run("whole")
+    _, (*_, path) = run("first", stop_at=limit)  # with the first step of the second epoch
+    for attempt in range(2):  # stopped again before any step was taken
+        _, (path,) = run(f"again{attempt}", stop_at=0, checkpoint=path)
+    assert run("last", checkpoint=path)[0] == whole[limit:]
+
+
 def test_a_limit_on_batches_still_ends_the_epoch(tmp_path):
     module = make_module("lightning.pytorch")
     sampler = fit("lightning.pytorch", tmp_path, module, limit_train_batches=3, enable_checkpointing=False)

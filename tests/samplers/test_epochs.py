@@ -66,7 +66,7 @@ def test_labelled_epochs(kind, structure, n, pairs_per_batch, drop_last, self_pa
     usable = sum(count > 1 or self_pairs for count in counts.values())
     options = {"drop_last": drop_last, "self_pairs": self_pairs, "seed": seed}
     if usable < pairs_per_batch:
-        with pytest.raises(ValueError, match="labels fill batches of at most"):
+        with pytest.raises(ValueError, match="labels fill batches of at most|labels are different"):
             KINDS[kind](labels, 2 * pairs_per_batch, **options)
         return
     sampler = KINDS[kind](labels, 2 * pairs_per_batch, **options)
@@ -357,7 +357,7 @@ def test_states_of_other_samplers_are_refused():
         LSHBatchSampler(np.arange(20) // 2, 4, bits=128): "bits was 64, here it is 128",
         LSHBatchSampler(np.arange(22) // 2, 4, bits=64): "samples was 20, here it is 22",
         LSHBatchSampler(np.arange(20) // 4, 4, bits=64): "labels",
-        RandomBatchSampler(np.arange(20) // 2, 4): "kind was LSHBatchSampler, here it is RandomBatchSampler",
+        RandomBatchSampler(np.arange(20) // 2, 4): "kind was 'LSHBatchSampler', here it is 'RandomBatchSampler'",
     }.items():
         with pytest.raises(ValueError, match=sentence):
             other.load_state_dict(state)

@@ -77,6 +77,7 @@ def compose_batches(
     neighbour_select: int = 64,
     neighbour_range: int = 128,
     smallest: int = 1,
+    multiple: int = 1,
 ) -> Batches:
     """Put every pair into one batch, next to pairs that are its hard negatives, and no label twice into a batch.
 
@@ -101,6 +102,7 @@ def compose_batches(
         neighbour_select: For "sample4geo".
         neighbour_range: For "sample4geo".
         smallest: The fewest pairs the last batch may have; below, all batches share the shortage.
+        multiple: Above one, make the number of batches a multiple of it and all of them full, and leave out the rest.
 
     Returns:
         `Batches`: full ones and a last shorter one. A label with more pairs than there are batches cannot be placed
@@ -123,7 +125,7 @@ def compose_batches(
     groups = torch.arange(n) if labels is None else checked_labels("labels", labels, n).cpu()
     _, compact = np.unique(groups.numpy(), return_inverse=True)
     counts = np.bincount(compact)
-    plan = plan_batches(counts, batch_size, drop_last=drop_last, smallest=smallest)
+    plan = plan_batches(counts, batch_size, drop_last=drop_last, smallest=smallest, multiple=multiple)
     width = GRAPH_NEIGHBOURS if method == "growth" else neighbour_range
     width = width if hardness > 0 else 0
     near = lists[:, :width].cpu().to(torch.int32, copy=True).contiguous().numpy()  # sample4geo draws from it in place

@@ -16,21 +16,25 @@ class Plan(NamedTuple):
     num_dropped: int  # pairs left out for drop_last, of any label
 
 
-def plan_batches(counts: Array, batch_size: int, *, drop_last: bool = False, smallest: int = 1) -> Plan:
+def plan_batches(
+    counts: Array, batch_size: int, *, drop_last: bool = False, smallest: int = 1, multiple: int = 1
+) -> Plan:
     """Sizes for labels with `counts` pairs each: full batches, then one shorter one.
 
     A label can be in every batch once, so it can give no more pairs than there are batches; leaving the others out may
     in turn make fewer batches enough. If the labels with a pair for every batch do not fit into the short one, or if it
     would have fewer than `smallest` pairs, all batches share the shortage and sizes differ by at most one; where
-    even that leaves fewer than `smallest`, what is too many for full batches is dropped.
+    even that leaves fewer than `smallest`, what is too many for full batches is dropped. Where the number of batches
+    has to be a `multiple` above one, all are full and what is left over is dropped.
 
     The short batch is filled first, while all labels that need it still have pairs for it. After that, and in balanced
     batches from the largest on, R batches are left to fill, no label has more than R pairs, and a batch is no larger
     than the pairs left per batch: so there are always enough labels to fill it.
 
     Raises:
-        ValueError: There are fewer labels than a batch must hold.
+        ValueError: There are fewer labels than a batch must hold, or fewer full batches than `multiple`.
     """
+    drop_last = drop_last or multiple > 1
     counts = np.asarray(counts, np.int64)
     if len(counts) < batch_size:
         raise ValueError(
@@ -40,11 +44,16 @@ def plan_batches(counts: Array, batch_size: int, *, drop_last: bool = False, sma
     quotas = counts
     while True:
         total = int(quotas.sum())
-        num_batches = total // batch_size if drop_last else -(-total // batch_size)
+        num_batches = total // (batch_size * multiple) * multiple if drop_last else -(-total // batch_size)
         capped = np.minimum(quotas, num_batches)
         if np.array_equal(capped, quotas):
             break
         quotas = capped
+    if num_batches == 0:
+        raise ValueError(
+            f"{int(counts.sum())} pairs do not fill one batch of {batch_size} for each of {multiple} ranks; "
+            "lower batch_size or start fewer processes."
+        )
     sizes = np.full(num_batches, batch_size)
     if drop_last or total % batch_size == 0:
         return Plan(sizes, False, quotas, total - num_batches * batch_size)

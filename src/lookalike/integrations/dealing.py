@@ -1,4 +1,4 @@
-"""Batches that the ranks of a process group train on together, for loaders that deal whole batches to them."""
+"""Batches that the ranks of a process group train on together, for loaders that deal whole batches to the ranks."""
 
 from collections.abc import Iterator
 
@@ -8,30 +8,30 @@ from lookalike.samplers import LSHBatchSampler
 
 
 class DealtBatches(BatchSampler):
-    """The batches of a sampler, each cut into one piece per rank; pieces of one batch follow each other.
+    """The share of one rank of every batch, repeated for each rank, so that a loader that deals batches gives it back.
 
-    A loader that deals batch after batch to the ranks, as accelerate's does, gives them one batch at a time. So where a
-    loss gathers the embeddings of all ranks, what is gathered was composed together: hard, and no label twice.
+    Accelerate's loaders take every so many-th batch on each rank. Where the loss gathers the embeddings of all ranks,
+    what it gathers should have been composed together: hard, and no label twice. The sampler composes such batches and
+    takes this rank's share; the loader, whichever of the repetitions it picks, gets just that.
 
     Args:
-        whole: A sampler of batches for all ranks together, all of one size: `drop_last=True`.
-        num_ranks: How many there are.
+        share: A sampler that shards its batches, all of one size: `shard=True, drop_last=True`.
+        num_ranks: How many ranks there are.
     """
 
-    def __init__(self, whole: LSHBatchSampler, num_ranks: int) -> None:
-        self.whole, self.num_ranks = whole, num_ranks
-        self.batch_size, self.drop_last = whole.batch_size // num_ranks, True
-        self.sampler = whole.sampler
+    def __init__(self, share: LSHBatchSampler, num_ranks: int) -> None:
+        self.share, self.num_ranks = share, num_ranks
+        self.batch_size, self.drop_last = share.batch_size, True
+        self.sampler = share.sampler
 
     def __len__(self) -> int:
-        """Pieces per epoch."""
-        return len(self.whole) * self.num_ranks
+        return len(self.share) * self.num_ranks
 
     def __iter__(self) -> Iterator[list[int]]:
-        for batch in self.whole:
-            for first in range(0, len(batch), self.batch_size):
-                yield batch[first : first + self.batch_size]
+        for batch in self.share:
+            for _ in range(self.num_ranks):
+                yield batch
 
     def set_epoch(self, epoch: int) -> None:
-        """As `EpochBatchSampler.set_epoch`."""
-        self.whole.set_epoch(epoch)
+        """Go to an epoch, as `EpochBatchSampler.set_epoch` does."""
+        self.share.set_epoch(epoch)

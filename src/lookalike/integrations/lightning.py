@@ -85,7 +85,11 @@ class HardNegatives(Callback):  # type: ignore[misc]
             logger.warning("nothing was observed in a whole epoch, so batches stay random: %s.", ADVICE)
 
     def state_dict(self) -> dict[str, Any]:
-        """The sampler's, and whether its epoch is over, which limits on the number of batches decide as well."""
+        """Return the sampler's state, and whether its epoch is over, which limits on the number of batches decide too.
+
+        Lightning asks every rank and writes what rank 0 answers.
+        """
+        self.sampler.synchronize()
         return {"sampler": self.sampler.state_dict(), "epoch_is_over": self._epoch_is_over}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:

@@ -74,7 +74,8 @@ class HardNegatives(TrainerCallback):  # type: ignore[misc]
     def __init__(self, *, labels: Any = None, normalize: bool = True, **options: Any) -> None:
         if unknown := set(options) - OPTIONS:
             raise TypeError(f"HardNegatives takes {', '.join(sorted(OPTIONS))}, not {', '.join(sorted(unknown))}.")
-        LSHBatchSampler(None, 2, pairs=2, shard=False, **options)  # what is wrong is said now, not when training starts
+        # What is wrong with them is said now, not when training starts.
+        LSHBatchSampler(None, 1, pairs=ranks.world()[1], **options)
         self.labels, self.normalize, self.options = labels, normalize, options
         self._parts: dict[str, _Part] = {}  # by name; "" where there is one data set alone
         self._trainer: Any = None
@@ -180,9 +181,9 @@ class HardNegatives(TrainerCallback):  # type: ignore[misc]
             part.dataset,
             [column for column in part.dataset.column_names if column != part.label_column],
             self._labels_of(name),
-            options["batch_size"] * (num_ranks if together else 1),
+            options["batch_size"],
             drop_last=options["drop_last"] or together,
-            shard=False,
+            shard=together,
             **{"seed": options.get("seed") or 0, **self.options},
         )
         return DealtBatches(part.sampler, num_ranks) if together else part.sampler

@@ -110,7 +110,7 @@ class TextPairBatchSampler(LSHBatchSampler):
         self._warned_of_meetings = False
 
     def _compose_all(self) -> list[Tensor]:
-        order, offsets = super()._compose_all()
+        order, offsets, left_out = super()._compose_all()
         ids = order.numpy().copy()
         met = self._separate(ids, offsets.numpy(), np.random.default_rng([self.seed, self.epoch, 1]))
         if met and not self._warned_of_meetings:
@@ -120,7 +120,7 @@ class TextPairBatchSampler(LSHBatchSampler):
                 "smaller batches leave more places.",
                 met,
             )
-        return [torch.from_numpy(ids), offsets]
+        return [torch.from_numpy(ids), offsets, left_out]
 
     def _separate(self, ids: Array, offsets: Array, rng: np.random.Generator) -> int:
         """Exchange pairs that harm another of their batch; how many found no place."""
@@ -129,7 +129,7 @@ class TextPairBatchSampler(LSHBatchSampler):
             first, last = int(offsets[batch]), int(offsets[batch + 1])
             for place in first + self._suspects(ids[first:last]):
                 if self._harms(ids[place], np.delete(ids[first:last], place - first)):
-                    met += not self._exchange(ids, offsets, int(place), batch, rng)
+                    met += not self._swap_places(ids, offsets, int(place), batch, rng)
         return met
 
     def _suspects(self, pairs: Array) -> Array:
@@ -149,7 +149,7 @@ class TextPairBatchSampler(LSHBatchSampler):
             or (self._negatives[others][:, :, None] == self._members[pair]).any()
         )
 
-    def _exchange(self, ids: Array, offsets: Array, place: int, batch: int, rng: np.random.Generator) -> bool:
+    def _swap_places(self, ids: Array, offsets: Array, place: int, batch: int, rng: np.random.Generator) -> bool:
         labels = self._batch_labels()
         here = np.delete(ids[offsets[batch] : offsets[batch + 1]], place - offsets[batch])
         for other in rng.integers(len(ids), size=TRIES):

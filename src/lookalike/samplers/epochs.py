@@ -13,8 +13,8 @@ from torch import Tensor
 from torch.utils.data import BatchSampler
 
 from lookalike.batches import GRAPH_NEIGHBOURS, Batches, check_options, compose_batches, plan_batches
-from lookalike.checks import as_tensor, check_embeddings, checked_integers, checked_positive
-from lookalike.samplers import ranks
+from lookalike.checks import as_tensor, check_embeddings, check_one_dimension, checked_integers, checked_positive
+from lookalike.samplers import ranks, states
 from lookalike.samplers.exclusions import Exclusions
 from lookalike.samplers.pairs import count_pairs, neighbours_of_pairs, pair_samples
 
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from lookalike.batches.plan import Plan
 
 logger = logging.getLogger("lookalike")
-
-STATE_VERSION = 2
 
 Array = np.ndarray[Any, Any]
 
@@ -36,7 +34,10 @@ class EpochBatchSampler(BatchSampler):
     queries of one reference). Batches are lists of pair ids.
 
     `batch_size` counts what a batch lists: sample ids, two per pair, or pair ids. Under `torch.distributed` it is the
-    size on each rank: batches are composed for all ranks together and each takes its share.
+    size on each rank: batches are composed for all ranks together and each takes its share. With `shard=False` the
+    loader deals whole batches to the ranks, as accelerate's does. All batches are then full and their number is a
+    multiple of the number of ranks, so that no loader has to repeat samples; the few pairs left over are others in
+    each epoch.
 
     An epoch ends when its last batch was yielded; the next `iter` begins the next one. `set_epoch` may say so too, and
     saying it twice does nothing. Until then every `iter` gives the same batches.
@@ -67,32 +68,38 @@ class EpochBatchSampler(BatchSampler):
         check_options(hardness, clusters, method)
         self._labels = None if labels is None else _compact(labels, pairs)
         self._checksum = 0 if self._labels is None else zlib.crc32(self._labels.tobytes())
+        self._refuse_labels_without_positives()
         self.num_samples = checked_positive("pairs", pairs) if pairs is not None else len(_known(self._labels))
         self._exclusions = None if exclude is None else Exclusions(exclude, self.num_samples)
         self.sampler = range(self.num_samples)  # torch's batch samplers have this attribute, and loaders look at it
         self.epoch = 0
         self._finished = False  # the last batch was yielded
-        self._composed: list[Tensor] | None = None  # the ids of all ranks' batches, int32, and the batches' offsets
+        # The ids of all ranks' batches, int32; the batches' offsets; how many pairs no batch holds.
+        self._composed: list[Tensor] | None = None
         self._order: Tensor | None = None  # of these, this rank's share
         self._offsets: Tensor | None = None
         self._start = 0  # the batch with which iterations of this epoch begin: not the first in a restored one
         self._yielded = 0  # batches
         self._observed = 0  # batches, the last one that was observed included
-        self._num_left_out = 0  # pairs that no batch of this epoch holds
+        self._follows_observations = False  # once a batch was observed, being observed is what makes a batch done
+        # Pairs that no batch of the epoch before held; None where only a part of that epoch was trained here.
+        self._left_out_before: int | None = None
+        self._agreed_on: int | None = None  # the last epoch for which the ranks compared notes
         self._lengths: dict[int, int] = {}
         len(self)  # what cannot be composed is said now
         self._report_singletons()
 
     def __len__(self) -> int:
-        """Batches per epoch and rank."""
-        shards = self._num_shards()
-        if shards not in self._lengths:  # ranks may come to know each other after the sampler was made
-            self._lengths[shards] = len(self._plan().sizes)
-        return self._lengths[shards]
+        """Batches per epoch and rank; with `shard=False`, of all ranks."""
+        world_size = ranks.world()[1]
+        if world_size not in self._lengths:  # ranks may come to know each other after the sampler was made
+            self._lengths[world_size] = len(self._plan().sizes)
+        return self._lengths[world_size]
 
     def __iter__(self) -> Iterator[list[int]]:
         if self._finished:
             self._begin(self.epoch + 1)
+        self._agree()
         if self._order is None:
             self._compose()
         self._yielded = self._observed = self._start
@@ -129,6 +136,7 @@ class EpochBatchSampler(BatchSampler):
         numbers = checked_integers("ids", ids).cpu()
         for name, x in towers.items():
             check_embeddings(name, as_tensor(x), len(numbers))
+        self._check_dimensions(towers)
         if len(numbers) and not 0 <= int(numbers.min()) <= int(numbers.max()) < self.num_samples:
             raise ValueError(
                 f"ids must be between 0 and {self.num_samples - 1}, got {int(numbers.min())} to {int(numbers.max())}."
@@ -139,54 +147,83 @@ class EpochBatchSampler(BatchSampler):
         for name, x in towers.items():
             self._keep(name, numbers, as_tensor(x).detach())
 
+    def synchronize(self) -> None:
+        """Exchange what the ranks have observed, so that the state of any one of them is complete.
+
+        Every rank has to call it. Call it before a checkpoint that only one rank writes; where each rank saves its own
+        state, or where there is one process, it is not needed.
+        """
+        if ranks.is_distributed():
+            self._agreed_on = None
+            self._agree()
+            self._exchange()
+
     def state_dict(self, position: int | None = None) -> dict[str, Any]:
-        """Everything that a killed run needs to go on with the very next batch.
+        """Return everything that a killed run needs to go on with the very next batch.
 
         `position` says how many batches of this epoch are done, where the caller counts them. Otherwise the next batch
-        is the one after the last that was observed, or, where nothing was observed in this epoch, the first that was
-        not yielded. Tensors are references, as in `nn.Module.state_dict`: save before going on.
+        is the one after the last that was observed, or, as long as nothing was ever observed, the first that was not
+        yielded. Tensors are references, as in `nn.Module.state_dict`: save before going on.
+
+        Under `torch.distributed` a rank knows what it has observed itself since the epoch began. Save the state of
+        every rank, or call `synchronize` on all ranks and save the state of one.
         """
-        cursor = self._observed if self._observed > self._start else self._yielded
-        cursor = cursor if position is None else position
+        cursor = position
+        if cursor is None:
+            cursor = self._observed if self._follows_observations else self._yielded
+        rank, world_size = ranks.world()
         if not self.shard:  # the loader deals the batches: others have had theirs as well
-            world_size = ranks.world()[1]
             cursor = min(len(self), -(-cursor // world_size) * world_size)
         return {
-            "version": STATE_VERSION,
+            "version": states.VERSION,
             "sampler": self._identity(),
+            "adjustable": self._adjustable(),
+            "rank": rank,
             "epoch": self.epoch,
             "finished": self._finished and cursor >= len(self),
             "cursor": cursor,
+            "follows_observations": self._follows_observations,
             "composed": self._composed,
-            "left_out": self._num_left_out,
             "kept": self._kept_state(),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on where `state_dict` was taken.
 
+        What may change from one epoch to the next, such as `hardness`, is this sampler's own from the next epoch on.
+
         Raises:
-            ValueError: The state is of another version, data set, batch size, number of ranks or number of bits.
+            ValueError: The state is of another version, data set or configuration, or damaged; nothing was loaded.
         """
-        if state.get("version") != STATE_VERSION:
-            raise ValueError(f"the state has version {state.get('version')}, this lookalike reads {STATE_VERSION}.")
-        for name, own in self._identity().items():
-            if state["sampler"].get(name) != own:
-                raise ValueError(
-                    f"the state is of another sampler: {name} was {state['sampler'].get(name)}, here it is {own}; "
-                    "build the sampler as the saved one was."
-                )
-        self._load_kept_state(state["kept"])
+        states.check_state(state, self._identity(), len(self), self.num_samples)
+        self._check_kept_state(state["kept"])
+        is_own = state["rank"] == ranks.world()[0]
+        if not self._load_kept_state(state["kept"], is_own=is_own):
+            logger.warning(
+                "the state was saved by rank %d alone, in the middle of an epoch: what other ranks had observed since "
+                "its beginning is lost, and their samples keep older codes. Call synchronize() on every rank before "
+                "one of them saves, or save the state of every rank.",
+                state["rank"],
+            )
         self.epoch, self._finished = state["epoch"], state["finished"]
-        self._composed, self._num_left_out = state["composed"], state["left_out"]
+        self._composed, self._follows_observations = state["composed"], state["follows_observations"]
         self._take_share()
-        self._start = self._yielded = self._observed = 0 if self._finished else state["cursor"]
+        self._start = self._yielded = self._observed = len(self) if self._finished else state["cursor"]
+        self._agreed_on = None
+        if changed := states.differences(state["adjustable"], self._adjustable()):
+            logger.warning("the state was saved with other settings: %s, from the next epoch on.", "; ".join(changed))
 
     def _keep(self, tower: str, ids: Tensor, x: Tensor) -> None:
         """Keep what the next epoch is composed from."""
 
-    def _end_epoch(self) -> None:
+    def _dim(self) -> int | None:
+        """Return the dimension of the embeddings that were kept, None where there are none."""
+
+    def _exchange(self) -> None:
         """Bring the ranks to the same knowledge."""
+
+    def _end_epoch(self) -> None:
+        """Prepare what was kept for the composition of the next epoch."""
 
     def _codes(self) -> Tensor | None:
         """Codes to choose hardest positives by, uint8 [n, bytes]; None where nothing is known."""
@@ -206,21 +243,52 @@ class EpochBatchSampler(BatchSampler):
     def _kept_state(self) -> dict[str, Any]:
         return {}
 
-    def _load_kept_state(self, state: dict[str, Any]) -> None:
-        pass
+    def _check_kept_state(self, state: dict[str, Any]) -> None:
+        """Raise a ValueError if `_load_kept_state` could not load it."""
+
+    def _load_kept_state(self, state: dict[str, Any], *, is_own: bool) -> bool:  # noqa: ARG002 - for others to use
+        """Load what was kept and return whether nothing had to be left out.
+
+        A state of another rank holds observations which that rank will contribute to the next exchange itself.
+        """
+        return True
 
     def _identity(self) -> dict[str, Any]:
-        """What must agree between a state and the sampler that loads it."""
+        """Return what the epoch depends on: the same on every rank, and in a state and the sampler that loads it."""
         return {
             "kind": type(self).__name__,
+            "paired": self.paired,
             "samples": self.num_samples,
             "labels (checksum)": self._checksum,
             "batch_size": self.batch_size,
             "drop_last": self.drop_last,
             "self_pairs": self.self_pairs,
             "seed": self.seed,
-            "ranks": self._num_shards(),
+            "clusters": self.clusters,
+            "method": self.method,
+            "shard": self.shard,
+            "ranks": ranks.world()[1],
         }
+
+    def _adjustable(self) -> dict[str, Any]:
+        """Return what may change from one epoch to the next, though not from rank to rank."""
+        exclude = None if self._exclusions is None else self._exclusions.checksum
+        return {"hardness": float(self.hardness), "exclude (checksum)": exclude}
+
+    def _agree(self) -> None:
+        """Compare notes with the other ranks, once per epoch and before anything else is exchanged."""
+        if self._agreed_on == self.epoch or not ranks.is_distributed():
+            return
+        place = {"epoch": self.epoch, "restored": self._order is not None, "first batch": self._start}
+        ranks.check_agreement({**self._identity(), **self._adjustable(), **place}, self._dim())
+        self._agreed_on = self.epoch
+
+    def _check_dimensions(self, towers: dict[str, Any]) -> None:
+        before, now = self._dim(), check_one_dimension(towers)
+        if before not in (None, now):
+            raise ValueError(
+                f"embeddings had {before} dimensions until now, these have {now}; a sampler observes one model."
+            )
 
     def _num_shards(self) -> int:
         return ranks.world()[1] if self.shard else 1
@@ -234,11 +302,18 @@ class EpochBatchSampler(BatchSampler):
 
     def _plan(self) -> Plan:
         counts = self._counts()
-        shards = self._num_shards()
-        pairs_per_batch = self.batch_size // (1 if self.paired else 2) * shards
-        return plan_batches(counts[counts > 0], pairs_per_batch, drop_last=self.drop_last, smallest=shards)
+        pairs_per_batch = self.batch_size // (1 if self.paired else 2) * self._num_shards()
+        return plan_batches(counts[counts > 0], pairs_per_batch, **self._plan_options())
+
+    def _plan_options(self) -> dict[str, Any]:
+        return {
+            "drop_last": self.drop_last,
+            "smallest": self._num_shards(),
+            "multiple": 1 if self.shard else ranks.world()[1],
+        }
 
     def _begin(self, epoch: int) -> None:
+        self._left_out_before = self._num_left_out if self._start == 0 else None
         self.epoch, self._finished = epoch, False
         self._composed = self._order = self._offsets = None
         self._start = self._yielded = self._observed = 0
@@ -254,31 +329,31 @@ class EpochBatchSampler(BatchSampler):
         for batch in range(self._observed, self._yielded):
             first, last = self._offsets[batch : batch + 2].tolist()
             if int(ids[-1]) == int(self._order[last - 1]) and int(ids[0]) in self._order[first:last].tolist():
-                self._observed = batch + 1
+                self._observed, self._follows_observations = batch + 1, True
                 return
 
     def _compose(self) -> None:
+        self._exchange()
         self._end_epoch()
         self._composed = ranks.from_first(self._compose_all)
         self._take_share()
 
     def _take_share(self) -> None:
-        self._order, self._offsets = self._composed or (None, None)
+        self._order, self._offsets, _ = self._composed or (None, None, None)
         rank, world_size = ranks.world()
         if self._order is not None and self._offsets is not None and self.shard and world_size > 1:
             width = 1 if self.paired else 2
             self._order, self._offsets = ranks.share(self._order, self._offsets, rank, world_size, width)
 
     def _compose_all(self) -> list[Tensor]:
-        """The global batches: ids one batch after another, int32, and the offsets of the batches."""
+        """The global batches: ids one after another, int32, their offsets, and how many pairs are in none."""
         rng = np.random.default_rng([self.seed, self.epoch])
         options: dict[str, Any] = {
             "hardness": self.hardness,
             "clusters": self.clusters,
             "method": self.method,
             "seed": int(rng.integers(2**62)),
-            "drop_last": self.drop_last,
-            "smallest": self._num_shards(),
+            **self._plan_options(),
         }
         per_batch = self.batch_size * self._num_shards()
         width = GRAPH_NEIGHBOURS if self.method == "growth" else 128
@@ -287,7 +362,7 @@ class EpochBatchSampler(BatchSampler):
             lists = torch.full((self.num_samples, 0), -1) if near is None else near
             batches = compose_batches(lists, per_batch, labels=self._batch_labels(), **options)
             self._report_left_out(batches)
-            return [batches.ids, batches.offsets]
+            return [batches.ids, batches.offsets, torch.tensor(len(batches.left_out))]
         labels = _known(self._labels)
         order = rng.permutation(self.num_samples).astype(np.int32)
         members = order[np.argsort(labels[order], kind="stable")]
@@ -301,7 +376,20 @@ class EpochBatchSampler(BatchSampler):
         self._report_left_out(batches)
         ids = batches.ids.numpy()
         both = torch.from_numpy(np.stack([anchors[ids], positives[ids]], axis=1).reshape(-1))
-        return [both, batches.offsets * 2]
+        return [both, batches.offsets * 2, torch.tensor(len(batches.left_out))]
+
+    @property
+    def _num_left_out(self) -> int:
+        """Pairs that no batch of the epoch holds."""
+        return 0 if self._composed is None else int(self._composed[2])
+
+    def _refuse_labels_without_positives(self) -> None:
+        if self._labels is None or self.paired or self.self_pairs or np.bincount(self._labels).max(initial=0) > 1:
+            return
+        raise ValueError(
+            f"all {len(self._labels)} labels are different, so that no sample has a positive: for a data set of pairs "
+            "give pairs=how many, for two augmented views of each sample self_pairs=True."
+        )
 
     def _report_singletons(self) -> None:
         if self._labels is None or self.paired or self.self_pairs:
@@ -316,8 +404,8 @@ class EpochBatchSampler(BatchSampler):
             )
 
     def _report_left_out(self, batches: Batches) -> None:
-        self._num_left_out = len(batches.left_out)
-        if len(batches.left_out) and not self.drop_last and self.epoch == 0:
+        expected = self.drop_last or not self.shard
+        if len(batches.left_out) and not expected and self.epoch == 0:
             logger.warning(
                 "%d pairs are left out of each epoch, others each time: their labels have more pairs than there are "
                 "batches, and a batch holds each label once. Smaller batches leave out fewer.",

@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lookalike.checks import as_tensor, check_embeddings, checked_positive
+from lookalike.checks import as_tensor, check_embeddings, check_one_dimension, checked_positive
 from lookalike.hashing import SignHasher
-from lookalike.samplers import ranks
+from lookalike.samplers import ranks, states
 from lookalike.samplers.epochs import EpochBatchSampler
 from lookalike.search.cosine import cosine_topk
 
@@ -83,7 +83,11 @@ class PreEpochBatchSampler(EpochBatchSampler):
             if x is None:
                 raise ValueError(f"refresh() needs {name}.")
             check_embeddings(name, as_tensor(x), self.num_samples)
-            self._floats[name] = as_tensor(x).detach().to(torch.float32, copy=True)
+        check_one_dimension(towers)
+        self._floats = {name: as_tensor(x).detach().to(torch.float32, copy=True) for name, x in towers.items()}
+
+    def _dim(self) -> int | None:
+        return next((floats.shape[1] for floats in self._floats.values()), None)
 
     def _keep(self, tower: str, ids: Tensor, x: Tensor) -> None:
         if self.mode == "full":
@@ -96,7 +100,7 @@ class PreEpochBatchSampler(EpochBatchSampler):
         floats[places] = x.float().where(finite, floats[places])
         self._fresh[ids] = True
 
-    def _end_epoch(self) -> None:
+    def _exchange(self) -> None:
         if self.mode == "full" or not ranks.is_distributed():
             return
         ids = self._fresh.nonzero().flatten()
@@ -139,7 +143,7 @@ class PreEpochBatchSampler(EpochBatchSampler):
         return near
 
     def _identity(self) -> dict[str, Any]:
-        return {**super()._identity(), "mode": self.mode}
+        return {**super()._identity(), "mode": self.mode, "k": self.k}
 
     @property
     def kept_bytes(self) -> int:
@@ -149,6 +153,16 @@ class PreEpochBatchSampler(EpochBatchSampler):
     def _kept_state(self) -> dict[str, Any]:
         return {"floats": self._floats, "fresh": self._fresh}
 
-    def _load_kept_state(self, state: dict[str, Any]) -> None:
+    def _check_kept_state(self, state: dict[str, Any]) -> None:
+        floats = states.entry(state, "floats", dict)
+        dims = {states.entry(floats, tower, Tensor).shape[-1] for tower in floats}
+        if not set(floats) <= set(self._towers) or len(dims) > 1:
+            raise states.damaged("its embeddings are of other towers")
+        for tower in floats:
+            states.check_tensor(floats, tower, torch.float32, [self.num_samples, *dims])
+        states.check_tensor(state, "fresh", torch.bool, [self.num_samples])
+
+    def _load_kept_state(self, state: dict[str, Any], *, is_own: bool) -> bool:
         self._floats = {tower: floats.clone() for tower, floats in state["floats"].items()}
-        self._fresh = state["fresh"].clone()
+        self._fresh = state["fresh"].clone() if is_own else torch.zeros_like(self._fresh)
+        return is_own or not bool(state["fresh"].any())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from typing import Any
 
 import torch
@@ -23,6 +24,7 @@ class Exclusions:
     def __init__(self, lists: tuple[Any, Any], n: int) -> None:
         self.offsets, self.ids = checked_lists(lists, n, n, torch.device("cpu"))
         self.n = n
+        self.checksum = zlib.crc32(self.ids.numpy().tobytes(), zlib.crc32(self.offsets.numpy().tobytes()))
 
     def among(self, samples: Tensor) -> tuple[Tensor, Tensor]:
         """The lists of some samples as positions among them; what is not among them is left out."""

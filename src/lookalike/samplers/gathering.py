@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from lookalike.samplers import states
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -56,6 +58,20 @@ class Gathering:
     def state_dict(self) -> dict[str, Any]:
         """What is put aside."""
         return {"ids": self.ids, "count": self.count, "rows": self.rows}
+
+    def clear(self) -> None:
+        """Forget what was put aside."""
+        self.count.zero_()
+
+    def check_state(self, state: Any, dim: int | None) -> None:
+        """Raise a ValueError if `load_state_dict` could not load it."""
+        states.check_tensor(state, "ids", torch.int64, self.ids.shape)
+        states.check_tensor(state, "count", torch.int64, [1])
+        if not 0 <= int(state["count"]) <= self.most:
+            raise states.damaged(f"{int(state['count'])} rows are put aside")
+        rows = state.get("rows")
+        if rows is not None and (dim is None or not isinstance(rows, Tensor) or list(rows.shape) != [self.most, dim]):
+            raise states.damaged("the rows put aside have another shape")
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on with what was put aside."""

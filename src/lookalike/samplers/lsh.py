@@ -12,7 +12,7 @@ from torch import Tensor
 
 from lookalike.bits import MAX_BITS, MIN_ROWS, TARGET, BitsPlan, plan_from_codes
 from lookalike.checks import checked_bits, checked_positive
-from lookalike.samplers import ranks
+from lookalike.samplers import ranks, states
 from lookalike.samplers.epochs import EpochBatchSampler
 from lookalike.samplers.guard import merged_labels, positive_distances, suspected
 from lookalike.samplers.reservoir import Reservoir
@@ -20,6 +20,8 @@ from lookalike.samplers.streams import CodeStream
 from lookalike.search import hamming_topk, search_device
 
 logger = logging.getLogger("lookalike")
+
+COLLAPSED = 1e-3  # of the embeddings' variance is left: differences that no temperature makes visible
 
 
 class LSHBatchSampler(EpochBatchSampler):
@@ -104,20 +106,28 @@ class LSHBatchSampler(EpochBatchSampler):
         towers = ("query", "reference") if self.paired else ("embeddings",)
         self._streams = {tower: CodeStream(self.num_samples, self.bits, seed=seed, center=center) for tower in towers}
         self._reservoirs = {tower: Reservoir(self.num_samples, seed=seed) for tower in towers} if self.auto else {}
-        self._has_chosen = self._warned_of_unseen = self._warned_of_target = False
+        self._has_chosen = self._warned_of_unseen = self._warned_of_target = self._warned_of_collapse = False
 
     def _keep(self, tower: str, ids: Tensor, x: Tensor) -> None:
         self._streams[tower].write(ids, x)
         if self.auto:
             self._reservoirs[tower].write(ids, x)
 
+    def _dim(self) -> int | None:
+        return next((stream.hasher.dim for stream in self._streams.values() if stream.hasher is not None), None)
+
+    def _exchange(self) -> None:
+        for part in (*self._streams.values(), *self._reservoirs.values()):
+            part.exchange()
+
     def _end_epoch(self) -> None:
         for stream in self._streams.values():
             stream.end_epoch()
         if self.auto:
             self._choose_bits()
-        if self.epoch > 0 and not self._warned_of_unseen:
+        if ranks.world()[0] == 0:
             self._warn_of_unseen()
+            self._warn_of_collapse()
 
     def _choose_bits(self) -> None:
         """Shorten or lengthen what is searched of the codes, by what the epoch that has ended says."""
@@ -154,12 +164,25 @@ class LSHBatchSampler(EpochBatchSampler):
     def _max_bits(self) -> int:
         return next(iter(self._streams.values())).table.bits
 
+    def _warn_of_collapse(self) -> None:
+        spread = min((s.spread for s in self._streams.values() if s.spread is not None), default=1.0)
+        if spread < COLLAPSED and not self._warned_of_collapse:
+            self._warned_of_collapse = True
+            logger.warning(
+                "the embeddings have collapsed: the average cosine between two samples of the last epoch is %.4f, so "
+                "nothing can be told apart and no negative is harder than another; lower the learning rate, warm it up "
+                "longer, or check the loss and the data.",
+                1 - spread,
+            )
+
     def _warn_of_unseen(self) -> None:
+        if self.epoch == 0 or self._left_out_before is None or self._warned_of_unseen:
+            return
         expected = torch.ones(self.num_samples, dtype=torch.bool)
         if self._labels is not None and not self.paired and not self.self_pairs:
             expected = torch.from_numpy(np.bincount(self._labels)[self._labels] > 1)  # others are in no batch
         unseen = int((expected & ~next(iter(self._streams.values())).table.seen).sum())
-        if unseen > self._num_left_out * (1 if self.paired else 2):  # those could not be observed
+        if unseen > self._left_out_before * (1 if self.paired else 2):  # those could not be observed
             self._warned_of_unseen = True
             logger.warning(
                 "%d of %d samples were never observed in a whole epoch and stay random; call observe(ids, embeddings) "
@@ -220,10 +243,13 @@ class LSHBatchSampler(EpochBatchSampler):
         return self._labels if self._guarded is None else self._guarded
 
     def _identity(self) -> dict[str, Any]:
-        own: dict[str, Any] = {"bits": "auto" if self.auto else self.bits, "center": self.center}
+        own: dict[str, Any] = {"bits": "auto" if self.auto else self.bits, "center": self.center, "k": self.k}
         if self.auto:
             own |= {"max_bits": self._max_bits, "target_overlap": self.target_overlap}
         return {**super()._identity(), **own}
+
+    def _adjustable(self) -> dict[str, Any]:
+        return {**super()._adjustable(), "guard": self.guard}
 
     @property
     def kept_bytes(self) -> int:
@@ -240,14 +266,26 @@ class LSHBatchSampler(EpochBatchSampler):
             state["auto"] = {"bits": self.bits, "has_chosen": self._has_chosen, "plan": plan}
         return state
 
-    def _load_kept_state(self, state: dict[str, Any]) -> None:
-        for tower, stream in self._streams.items():
-            stream.load_state_dict(state[tower])
+    def _check_kept_state(self, state: dict[str, Any]) -> None:
+        dims = {stream.check_state(state.get(tower)) for tower, stream in self._streams.items()}
+        if len(dims) > 1:
+            raise states.damaged(f"its towers have the dimensions {' and '.join(map(str, dims))}")
+        for tower, reservoir in self._reservoirs.items():
+            reservoir.check_state(states.entry(state, "reservoirs", dict).get(tower), *dims)
+        if self.auto:
+            checked_bits(states.entry(states.entry(state, "auto", dict), "bits", int))
+            states.entry(state["auto"], "has_chosen", bool)
+            if state["auto"].get("plan") is not None:
+                BitsPlan(**state["auto"]["plan"])
+
+    def _load_kept_state(self, state: dict[str, Any], *, is_own: bool) -> bool:
+        is_whole = [stream.load_state_dict(state[tower], is_own=is_own) for tower, stream in self._streams.items()]
         for tower, reservoir in self._reservoirs.items():
             reservoir.load_state_dict(state["reservoirs"][tower])
         if self.auto:
             self.bits, self._has_chosen = state["auto"]["bits"], state["auto"]["has_chosen"]
             self.plan = None if state["auto"]["plan"] is None else BitsPlan(**state["auto"]["plan"])
+        return all(is_whole)
 
 
 def _known(rows: Tensor | None) -> Tensor:

@@ -86,3 +86,38 @@ def share(order: Tensor, offsets: Tensor, rank: int, world_size: int, width: int
     own = torch.cat([lengths.new_zeros(1), lengths.cumsum(0)])
     positions = torch.arange(int(own[-1])) + torch.repeat_interleave(first - own[:-1], lengths)
     return order[positions], own
+
+
+def check_agreement(notes: dict[str, Any], dim: int | None) -> None:
+    """Compare what must be the same on every rank, before ranks that differ wait for each other or mix their data.
+
+    Args:
+        notes: Names and values.
+        dim: Dimension of this rank's embeddings, None where it has seen none.
+
+    Raises:
+        ValueError: The ranks differ; raised on all of them, naming what differs.
+    """
+    everyone: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(everyone, (notes, dim))
+    all_notes, dims = zip(*everyone, strict=True)
+    names = dict.fromkeys(name for each in all_notes for name in each)
+    values = {name: [each.get(name, "absent") for each in all_notes] for name in names}
+    if len({each for each in dims if each is not None}) > 1:
+        values["the embeddings' dimension"] = ["unknown" if each is None else each for each in dims]
+    differing = [f"{name} is {_by_rank(found)}" for name, found in values.items() if any(v != found[0] for v in found)]
+    if differing:
+        raise ValueError(
+            f"the ranks' samplers differ: {'; '.join(differing)}. Build the sampler with the same arguments on every "
+            "rank (the seed too: it deals the batches by itself), and load its state on every rank or on none."
+        )
+
+
+def _by_rank(values: list[Any]) -> str:
+    """Group the ranks by value: 0 on rank 0, 1 on ranks 1, 2."""
+    ranks_of: dict[Any, list[str]] = {}
+    for rank, value in enumerate(values):
+        ranks_of.setdefault(value, []).append(str(rank))
+    return ", ".join(
+        f"{value} on rank{'s' if len(ranks) > 1 else ''} {', '.join(ranks)}" for value, ranks in ranks_of.items()
+    )

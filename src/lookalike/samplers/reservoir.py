@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lookalike.samplers import ranks
+from lookalike.samplers import ranks, states
 from lookalike.samplers.arrivals import Arrivals
 
 MAX_ROWS = 4096
@@ -61,8 +61,8 @@ class Reservoir:
         """Wait for the rows that are still on their way."""
         self._arrivals.flush()
 
-    def end_epoch(self) -> Tensor:
-        """Take over what other ranks saw; returns which rows were seen and are finite, and begins a new epoch."""
+    def exchange(self) -> None:
+        """Take over what other ranks saw; all ranks have to call it."""
         self.flush()
         if ranks.is_distributed():
             dim = int(ranks.largest(0 if self.rows is None else self.rows.shape[1]))
@@ -73,6 +73,10 @@ class Reservoir:
                 for other_places, rows in ranks.gather_rows(places, self.rows[places]):
                     self.rows[other_places] = rows
                     self.seen[other_places] = True
+
+    def end_epoch(self) -> Tensor:
+        """Return which rows were seen and are finite, and begin a new epoch."""
+        self.flush()
         usable = self.seen.clone()
         if self.rows is not None:
             usable &= torch.isfinite(self.rows).all(1)
@@ -84,6 +88,14 @@ class Reservoir:
         self.flush()
         self._state.update(rows=self.rows, seen=self.seen)
         return self._state
+
+    def check_state(self, state: Any, dim: int | None) -> None:
+        """Raise a ValueError if `load_state_dict` could not load it."""
+        states.check_tensor(state, "seen", torch.bool, self.seen.shape)
+        if state.get("rows") is not None:
+            if dim is None:
+                raise states.damaged("it has a reservoir without a rotation")
+            states.check_tensor(state, "rows", torch.float32, [len(self.ids), dim])
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take over a state of the same data set and seed."""

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from lookalike.codes import CodeTable, mark, marked
 from lookalike.hashing import SignHasher
-from lookalike.samplers import ranks
+from lookalike.samplers import ranks, states
 from lookalike.samplers.arrivals import Arrivals
 from lookalike.samplers.gathering import Gathering
 
@@ -30,20 +30,18 @@ class CodeStream:
         self.seed, self.center = seed, center
         self.hasher: SignHasher | None = None
         self._has_epoch_mean = False
-        self._total: Tensor | None = None  # float64 [dim + 1] on the embeddings' device: their sum and their number
+        # float64 [dim + 2] on the embeddings' device: their sum, the sum of their squared norms, and their number;
+        self._total: Tensor | None = None  # of what this rank has seen since the ranks last exchanged it,
+        self._shared: Tensor | None = None  # and of what all had seen in this epoch by then.
         self._gathering = Gathering()
         self._arrivals = Arrivals(self._store)
         self._fresh = torch.zeros_like(self.table.marks)  # which samples came in this epoch
         self._num_refused = 0
+        self.spread: float | None = None  # of the last epoch: 0 if all its embeddings were equal, 1 if centred
         self._state: dict[str, Any] = {}
 
     def write(self, ids: Tensor, x: Tensor) -> None:
         """Take embeddings `[m, dim]`, to hash them and keep the codes of those that are finite."""
-        if self.hasher is not None and x.shape[1] != self.hasher.dim:
-            raise ValueError(
-                f"embeddings had {self.hasher.dim} dimensions until now, these have {x.shape[1]}; "
-                "a sampler observes one model."
-            )
         with torch.inference_mode(mode=False), torch.no_grad():  # what is kept must outlive an inference mode
             if self.hasher is None:
                 self.hasher = SignHasher(x.shape[1], self.table.bits, seed=self.seed, center=self.center)
@@ -59,14 +57,18 @@ class CodeStream:
         if self.hasher.mean.device != x.device:
             self.hasher.to(x.device)
         if self._total is None:
-            self._total = torch.zeros(x.shape[1] + 1, dtype=torch.float64, device=x.device)
-        if self._total.device != x.device:
-            self._total = self._total.to(x.device)
+            self._total = torch.zeros(x.shape[1] + 2, dtype=torch.float64, device=x.device)
+        self._total = self._total.to(x.device)
+        if self._shared is not None:
+            self._shared = self._shared.to(x.device)
         finite = torch.isfinite(x.sum(1, dtype=torch.float32))  # any NaN or infinity of a row spreads to its sum
-        self._total[:-1] += x.where(finite[:, None], 0).sum(0, dtype=torch.float64)
+        known = x.where(finite[:, None], 0)
+        self._total[:-2] += known.sum(0, dtype=torch.float64)
+        self._total[-2] += known.float().square().sum(dtype=torch.float64)
         self._total[-1] += finite.sum()
         if not self._has_epoch_mean:
-            self.hasher.mean.copy_(self._total[:-1] / self._total[-1].clamp(min=1), non_blocking=True)
+            total = self._total if self._shared is None else self._total + self._shared
+            self.hasher.mean.copy_(total[:-2] / total[-1].clamp(min=1), non_blocking=True)
         codes, _ = self.hasher.encode_flagged(x)
         self._arrivals.send(ids, codes, finite)
         if new and self._state:
@@ -101,25 +103,40 @@ class CodeStream:
                 self._hash(*chunk)
         self._arrivals.flush()
 
-    def end_epoch(self) -> None:
-        """Take over what other ranks saw, and centre the next epoch by the mean of this one."""
+    def exchange(self) -> None:
+        """Take over what other ranks saw since the last exchange; all ranks have to call it."""
         self.flush()
-        if ranks.is_distributed():
-            ids = marked(self._fresh).nonzero().flatten()
-            for other_ids, codes in ranks.gather_rows(ids, self.table.codes[ids]):
-                self.table.put(other_ids, codes)
-            # A rank that saw nothing does not know the dimension yet.
-            dim = int(ranks.largest(0 if self._total is None else len(self._total) - 1))
-            if dim:
-                mine = torch.zeros(dim + 1, dtype=torch.float64) if self._total is None else self._total.cpu()
-                self._total = ranks.add_up(mine)
-                self.hasher = self.hasher or SignHasher(dim, self.table.bits, seed=self.seed, center=self.center)
-        if self._total is not None and self.hasher is not None and float(self._total[-1]) > 0:
-            self.hasher.mean.copy_(self._total[:-1] / self._total[-1])
-            self.hasher.count.fill_(int(self._total[-1]))
+        if not ranks.is_distributed():
+            return
+        ids = marked(self._fresh).nonzero().flatten()
+        for other_ids, codes in ranks.gather_rows(ids, self.table.codes[ids]):
+            self.table.put(other_ids, codes)
+        self._fresh.zero_()
+        # A rank that saw nothing does not know the dimension yet.
+        dim = int(ranks.largest(0 if self._total is None else len(self._total) - 2))
+        if dim:
+            mine = torch.zeros(dim + 2, dtype=torch.float64) if self._total is None else self._total
+            theirs = ranks.add_up(mine)
+            self._shared = theirs if self._shared is None else self._shared.to(theirs.device) + theirs
+            self._total = torch.zeros_like(mine)
+            self.hasher = self.hasher or SignHasher(dim, self.table.bits, seed=self.seed, center=self.center)
+        self._update_state()
+
+    def end_epoch(self) -> None:
+        """Centre the next epoch by the mean of this one, as far as the ranks have exchanged it."""
+        self.flush()
+        parts = [part.cpu() for part in (self._shared, self._total) if part is not None]
+        total = torch.stack(parts).sum(0) if parts else torch.zeros(2, dtype=torch.float64)
+        if self.hasher is not None and float(total[-1]) > 0:
+            mean = total[:-2] / total[-1]
+            self.hasher.mean.copy_(mean)
+            self.hasher.count.fill_(int(total[-1]))
             self._has_epoch_mean = True
+            squares = float(total[-2] / total[-1])
+            self.spread = max(0.0, 1 - float(mean.square().sum()) / squares) if squares > 0 else 0.0
         if self._total is not None:
             self._total.zero_()
+        self._shared = None
         self._num_refused = 0
         self._fresh.zero_()
         self._update_state()
@@ -137,28 +154,63 @@ class CodeStream:
             fresh=self._fresh,
             aside=self._gathering.state_dict(),
             total=self._total,
+            shared=self._shared,
             has_epoch_mean=self._has_epoch_mean,
             hasher=None if self.hasher is None else dict(self.hasher.state_dict()),
         )
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take over a state of the same table size."""
-        if state["codes"].shape != self.table.codes.shape:
-            raise ValueError(
-                f"the state holds codes of {len(state['codes'])} samples with {state['codes'].shape[1] * 8} bits, this "
-                f"sampler has {len(self.table)} samples with {self.table.bits} bits; build it as the saved one was."
-            )
+    def check_state(self, state: Any) -> int | None:
+        """Return the dimension of a state's embeddings, None where it has seen none.
+
+        Raises:
+            ValueError: `load_state_dict` could not load it.
+        """
+        states.check_tensor(state, "codes", torch.uint8, self.table.codes.shape)
+        for name in ("marks", "fresh"):
+            states.check_tensor(state, name, torch.uint8, self.table.marks.shape)
+        states.entry(state, "has_epoch_mean", bool)
+        dim = None
+        if state.get("hasher") is not None:
+            rows = states.entry(state["hasher"], "rows", Tensor)
+            dim = rows.shape[-1]
+            states.check_tensor(state["hasher"], "rows", torch.float32, [self.table.bits, dim])
+            states.check_tensor(state["hasher"], "mean", torch.float64, [dim])
+            states.check_tensor(state["hasher"], "count", torch.int64, [])
+        for name in ("total", "shared"):
+            if state.get(name) is not None:
+                if dim is None:
+                    raise states.damaged(f"it has a {name} without a rotation")
+                states.check_tensor(state, name, torch.float64, [dim + 2])
+        self._gathering.check_state(state.get("aside"), dim)
+        return dim
+
+    def load_state_dict(self, state: dict[str, Any], *, is_own: bool = True) -> bool:
+        """Take over a state that `check_state` has passed; of another rank's, only what that rank will not send.
+
+        Returns whether nothing had to be left out.
+        """
         self._arrivals.clear()
         self._gathering.load_state_dict(state["aside"])
         self.table.codes.copy_(state["codes"])
         self.table.marks.copy_(state["marks"])
         self._fresh.copy_(state["fresh"])
         self._total = None if state["total"] is None else state["total"].clone()
+        self._shared = None if state["shared"] is None else state["shared"].clone()
         self._has_epoch_mean = state["has_epoch_mean"]
         self.hasher = None
         if state["hasher"] is not None:
             dim = state["hasher"]["rows"].shape[1]
             self.hasher = SignHasher(dim, self.table.bits, seed=self.seed, center=self.center)
             self.hasher.load_state_dict(state["hasher"])
+        is_whole = is_own or not self._has_unshared()
+        if not is_own:
+            self._gathering.clear()
+            self._fresh.zero_()
+            self._total = None
         if self._state:  # whoever asked for it before has what is current
             self._update_state()
+        return is_whole
+
+    def _has_unshared(self) -> bool:
+        """Whether something was observed that other ranks have not been sent."""
+        return bool(self._fresh.any()) or int(self._gathering.count) > 0
