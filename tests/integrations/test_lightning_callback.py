@@ -134,7 +134,6 @@ class SavesAgain(pl.Callback):
 
 
 @pytest.mark.parametrize("limit", [BATCHES, BATCHES - 3])
-@pytest.mark.parametrize("limit", [BATCHES, BATCHES - 3])
 def test_a_finished_epoch_survives_any_number_of_checkpoints(limit, tmp_path):
     def run(name, *, stop_at=None, checkpoint=None):
         module, saves = make_module("lightning.pytorch", stop_at=stop_at), SavesAgain(tmp_path / name)
