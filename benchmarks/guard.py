@@ -81,7 +81,7 @@ def trade_off(folder: Path, data: RetrievalData, model: dict[str, Any]) -> list[
         false = truth[near.numpy()] == truth[:, None]  # same shape, other label
         for guard in GUARDS:
             suspicious = suspected(distances, positives, bits, guard).numpy()
-            merged, number = merged_labels(labels.numpy(), near.numpy(), suspicious, most=len(labels))
+            merged, number, _ = merged_labels(labels.numpy(), near.numpy(), suspicious, most=len(labels))
             apart = merged[near.numpy()] == merged[:, None]
             rows.append(
                 {

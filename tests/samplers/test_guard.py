@@ -25,10 +25,14 @@ def test_classes_are_merged_where_both_sides_agree():
     labels = np.array([0, 0, 1, 1, 2, 2, 3, 3], np.int32)
     neighbours = np.array([[2], [3], [0], [1], [6], [0], [0], [0]])
     suspicious = np.array([[True], [True], [True], [False], [True], [False], [False], [False]])
-    merged, number = merged_labels(labels, neighbours, suspicious, most=10)
+    merged, number, _ = merged_labels(labels, neighbours, suspicious, most=10)
     assert merged.tolist() == [0, 0, 0, 0, 2, 2, 3, 3]  # three of four agree on 0 and 1, one of four on 2 and 3
     assert number == 1
-    assert merged_labels(labels, neighbours, suspicious, most=3)[1] == 0  # four samples would need four batches
+    assert merged_labels(labels, neighbours, suspicious, most=3)[1:] == (0, 1)  # four samples would need four batches
+    assert merged_labels(labels, neighbours, suspicious, most=10, fewest=4)[1:] == (0, 1)
+    assert merged_labels(labels, neighbours, suspicious, most=10, fewest=3)[1:] == (1, 0)
+    unpaired = np.array([False, True, True, True])  # merging a label that no batch holds costs no label
+    assert merged_labels(labels, neighbours, suspicious, most=10, fewest=3, counted=unpaired)[1:] == (1, 0)
 
 
 def twins(paired):
@@ -67,6 +71,33 @@ def test_false_negatives_do_not_meet_under_guard(paired):
 
     assert meetings(None) > 10
     assert meetings(0.9) <= 2
+
+
+@pytest.mark.parametrize("paired", [False, True])
+@pytest.mark.parametrize("batch_size", [8, 38, 56, 58, 60])
+@pytest.mark.parametrize("drop_last", [False, True])
+def test_guard_never_stops_training(paired, batch_size, drop_last, caplog):
+    """Where all labels look like one, batches are still filled, and the length of an epoch stays what it was."""
+    labels = None if paired else np.concatenate([np.arange(30).repeat(4), np.arange(30, 40)])  # ten without a positive
+    n = 60 if paired else 130
+    size = batch_size if paired else min(batch_size, 60)
+    sampler = LSHBatchSampler(labels, size, pairs=n if paired else None, bits=64, guard=0.5, drop_last=drop_last)
+    x = normalize(torch.ones(n, 8) + 0.01 * torch.randn(n, 8, generator=torch.Generator().manual_seed(0)), dim=1)
+    with caplog.at_level("WARNING", "lookalike"):
+        for _ in range(3):
+            length, batches = len(sampler), 0
+            for ids in sampler:
+                pairs = ids if paired else labels[ids[::2]].tolist()
+                assert len(set(pairs)) == len(pairs)
+                if paired:
+                    sampler.observe(ids, query=x[ids], reference=x[ids])
+                else:
+                    sampler.observe(ids, x[ids])
+                batches += 1
+            assert batches == length
+    warnings = [message for message in caplog.messages if message.startswith("guard: ")]
+    assert len(warnings) == 1
+    assert "likely the same but may still meet in a batch" in warnings[0]
 
 
 def test_guard_must_be_a_share():

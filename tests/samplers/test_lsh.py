@@ -192,3 +192,14 @@ print(resident() - before)
 def test_memory_between_epochs_is_that_of_the_codes():
     run = subprocess.run([sys.executable, "-c", MEMORY], capture_output=True, text=True, check=True)
     assert int(run.stdout) < 1.2 * (64 << 20)
+
+
+@pytest.mark.parametrize(("noise", "says_so"), [(0.0, True), (0.001, True), (1.0, False)])
+def test_collapsed_embeddings_are_said_once(noise, says_so, caplog):
+    x = torch.nn.functional.normalize(torch.ones(40, 16) + noise * torch.randn(40, 16), dim=1)
+    sampler = LSHBatchSampler(np.arange(40) // 2, 8, bits=64)
+    with caplog.at_level("WARNING", "lookalike"):
+        for _ in range(3):
+            for ids in sampler:
+                sampler.observe(ids, x[ids])
+    assert [message.startswith("the embeddings have collapsed") for message in caplog.messages] == [True] * says_so

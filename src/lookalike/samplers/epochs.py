@@ -302,8 +302,11 @@ class EpochBatchSampler(BatchSampler):
 
     def _plan(self) -> Plan:
         counts = self._counts()
-        pairs_per_batch = self.batch_size // (1 if self.paired else 2) * self._num_shards()
-        return plan_batches(counts[counts > 0], pairs_per_batch, **self._plan_options())
+        return plan_batches(counts[counts > 0], self._pairs_per_batch(), **self._plan_options())
+
+    def _pairs_per_batch(self) -> int:
+        """Pairs in a batch of all ranks together."""
+        return self.batch_size // (1 if self.paired else 2) * self._num_shards()
 
     def _plan_options(self) -> dict[str, Any]:
         return {
@@ -355,7 +358,7 @@ class EpochBatchSampler(BatchSampler):
             "seed": int(rng.integers(2**62)),
             **self._plan_options(),
         }
-        per_batch = self.batch_size * self._num_shards()
+        per_batch = self._pairs_per_batch()
         width = GRAPH_NEIGHBOURS if self.method == "growth" else 128
         near = self._search(width) if self.hardness > 0 else None
         if self.paired:
@@ -372,7 +375,7 @@ class EpochBatchSampler(BatchSampler):
             None if codes is None else codes.numpy(), members, label_offsets, self_pairs=self.self_pairs
         )
         lists = torch.full((len(anchors), 0), -1) if near is None else neighbours_of_pairs(near, anchors, positives)
-        batches = compose_batches(lists, per_batch // 2, labels=_known(self._batch_labels())[anchors], **options)
+        batches = compose_batches(lists, per_batch, labels=_known(self._batch_labels())[anchors], **options)
         self._report_left_out(batches)
         ids = batches.ids.numpy()
         both = torch.from_numpy(np.stack([anchors[ids], positives[ids]], axis=1).reshape(-1))

@@ -1,7 +1,7 @@
 """Likely false negatives, from bits alone: classes whose samples are as near to each other as to their positives."""
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -52,13 +52,29 @@ def suspected(distances: Tensor, positives: Tensor, bits: int, guard: float) -> 
     return (cosines > limits[:, None]) & (distances >= 0) & (positives >= 0)[:, None]
 
 
-def merged_labels(labels: Array, neighbours: Array, suspicious: Array, *, most: int) -> tuple[Array, int]:
-    """Labels in which classes that suspect each other are one, int32 [n], and how many were merged into others.
+class Merged(NamedTuple):
+    """Labels in which classes that are likely the same are one."""
 
-    No merged class has more than `most` samples: it must find a batch for each.
+    labels: Array  # int32 [n]
+    num_merged: int  # labels that became part of another
+    num_refused: int  # pairs of labels that had to stay apart, though they suspect each other
+
+
+def merged_labels(
+    labels: Array, neighbours: Array, suspicious: Array, *, most: int, fewest: int = 0, counted: Array | None = None
+) -> Merged:
+    """Merge classes that suspect each other, those that agree most first, as far as batches can still be filled.
 
     Batches hold a label once, so what is merged never meets in a batch; indirect neighbours of both do not bring them
     together again, as they would if only the edge between them were cut.
+
+    Args:
+        labels: int32 [n].
+        neighbours: Each sample's neighbours, [n, k].
+        suspicious: Which of them are likely positives, bool [n, k].
+        most: The most samples that a merged class may have: each needs a batch of its own.
+        fewest: How many labels must be left, because a batch holds as many.
+        counted: Which labels count towards `fewest`, bool [labels]: those that batches are made of. By default all.
     """
     anchors, places = np.nonzero(suspicious)
     first, second = labels[anchors], labels[neighbours[anchors, places]]
@@ -70,21 +86,30 @@ def merged_labels(labels: Array, neighbours: Array, suspicious: Array, *, most: 
     for (a, b), count in zip(pairs.tolist(), times.tolist(), strict=True):
         key = (min(a, b), max(a, b))
         votes[key] = votes.get(key, 0) + count
+    agreement = {(a, b): count / (sizes[a] + sizes[b]) for (a, b), count in votes.items()}
     group, total = np.arange(len(sizes)), sizes.copy()
+    counts = sizes > 0 if counted is None else counted.copy()  # whether a group has a label that counts
+    spare, refused = int(counts.sum()) - fewest, 0
 
     def root(label: int) -> int:
         while group[label] != label:
             label = int(group[label])
         return label
 
-    for (a, b), count in votes.items():
+    for (a, b), share in sorted(agreement.items(), key=lambda item: (-item[1], item[0])):
         low, high = sorted((root(a), root(b)))
-        if low != high and count > SHARE * (sizes[a] + sizes[b]) and total[low] + total[high] <= most:
-            group[high] = low
-            total[low] += total[high]
+        if low == high or share <= SHARE:
+            continue
+        costs = bool(counts[low] and counts[high])
+        if total[low] + total[high] > most or (costs and spare <= 0):
+            refused += 1
+            continue
+        group[high] = low
+        total[low] += total[high]
+        counts[low] |= counts[high]
+        spare -= costs
     roots = np.array([root(label) for label in range(len(sizes))])
-    merged: Array = roots[labels].astype(np.int32)
-    return merged, int((roots != np.arange(len(sizes))).sum())
+    return Merged(roots[labels].astype(np.int32), int((roots != np.arange(len(sizes))).sum()), refused)
 
 
 def _first_of_each(anchors: Array, labels: Array) -> Array:

@@ -106,7 +106,8 @@ class LSHBatchSampler(EpochBatchSampler):
         towers = ("query", "reference") if self.paired else ("embeddings",)
         self._streams = {tower: CodeStream(self.num_samples, self.bits, seed=seed, center=center) for tower in towers}
         self._reservoirs = {tower: Reservoir(self.num_samples, seed=seed) for tower in towers} if self.auto else {}
-        self._has_chosen = self._warned_of_unseen = self._warned_of_target = self._warned_of_collapse = False
+        self._has_chosen = self._warned_of_unseen = self._warned_of_target = False
+        self._warned_of_collapse = self._warned_of_guard = False
 
     def _keep(self, tower: str, ids: Tensor, x: Tensor) -> None:
         self._streams[tower].write(ids, x)
@@ -235,9 +236,20 @@ class LSHBatchSampler(EpochBatchSampler):
         suspicious = np.zeros(tuple(near.shape), bool)
         suspicious[ids.numpy()] = suspected(distances, positives, self.bits, guard).numpy()
         own = labels.numpy().astype(np.int32)
-        merged, number = merged_labels(own, near.numpy(), suspicious, most=len(self))
-        self._guarded = merged
-        logger.info("%d of %d labels are kept apart from others as likely the same.", number, int(own.max()) + 1)
+        in_batches = self._counts() > 0
+        merged = merged_labels(
+            own, near.numpy(), suspicious, most=len(self), fewest=self._pairs_per_batch(), counted=in_batches
+        )
+        self._guarded = merged.labels
+        logger.info("the guard merged %d of %d labels as likely the same.", merged.num_merged, int(in_batches.sum()))
+        if merged.num_refused and not self._warned_of_guard:
+            self._warned_of_guard = True
+            logger.warning(
+                "guard: %d pairs of labels are likely the same but may still meet in a batch, because batches of %d "
+                "need as many labels; smaller batches, or a guard nearer to 1, keep all of them apart.",
+                merged.num_refused,
+                self._pairs_per_batch(),
+            )
 
     def _batch_labels(self) -> np.ndarray[Any, Any] | None:
         return self._labels if self._guarded is None else self._guarded
