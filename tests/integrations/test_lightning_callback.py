@@ -122,10 +122,10 @@ class SavesAgain(pl.Callback):
     def __init__(self, folder):
         self.folder, self.paths = folder, []
 
-    def on_train_start(self, trainer, pl_module):
+    def on_train_start(self, trainer, _):
         self.save(trainer)
 
-    def on_train_epoch_end(self, trainer, pl_module):
+    def on_train_epoch_end(self, trainer, _):
         self.save(trainer)
 
     def save(self, trainer):

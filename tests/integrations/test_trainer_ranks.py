@@ -58,8 +58,8 @@ def train_with_lightning(folder):
 
     whole = make_module("lightning.pytorch")
     fit("lightning.pytorch", folder, whole, saving=saving("whole"), **options)
+    stopped = make_module("lightning.pytorch", stop_at=4)
     with pytest.raises(StoppedError):
-        stopped = make_module("lightning.pytorch", stop_at=4)
         fit("lightning.pytorch", folder, stopped, saving=saving("stopped"), **options)
     resumed = make_module("lightning.pytorch")
     checkpoint = f"{folder}/stopped/step=3.ckpt"

@@ -66,7 +66,7 @@ def test_labelled_epochs(kind, structure, n, pairs_per_batch, drop_last, self_pa
     usable = sum(count > 1 or self_pairs for count in counts.values())
     options = {"drop_last": drop_last, "self_pairs": self_pairs, "seed": seed}
     if usable < pairs_per_batch:
-        with pytest.raises(ValueError, match="labels fill batches of at most|labels are different"):
+        with pytest.raises(ValueError, match=r"labels fill batches of at most|labels are different"):
             KINDS[kind](labels, 2 * pairs_per_batch, **options)
         return
     sampler = KINDS[kind](labels, 2 * pairs_per_batch, **options)

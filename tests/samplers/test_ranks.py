@@ -94,7 +94,7 @@ def from_the_first(sampler):
     return states[0]
 
 
-def checkpoints_of_one_rank(rank):
+def checkpoints_of_one_rank():
     """Rank 0 saves at the end of an epoch or in its middle, with and without synchronize(); both ranks load that."""
     x, _ = clustered_embeddings(N, dim=16, seed=0)
     results = {}
@@ -116,7 +116,7 @@ def checkpoints_of_one_rank(rank):
     return results
 
 
-def one_sum_is_not_counted_twice(rank):
+def one_sum_is_not_counted_twice():
     """The mean by which the next epoch is centred counts every sample once, whoever saved."""
     x, _ = clustered_embeddings(N, dim=16, seed=0)
     counts = []
@@ -136,7 +136,7 @@ def one_sum_is_not_counted_twice(rank):
     return counts
 
 
-def unseen_warnings(rank):
+def unseen_warnings():
     heard = Messages()
     logging.getLogger("lookalike").addHandler(heard)
     x = torch.randn(203, 16)
@@ -158,7 +158,7 @@ class Rows(Dataset):
         return i, self.x[i]
 
 
-def accelerate_epochs(rank):
+def accelerate_epochs():
     """With accelerate as it comes (`even_batches=True`): epochs whose last batch is short, and odd numbers of them."""
     accelerate = pytest.importorskip("accelerate")
     accelerator = accelerate.Accelerator(cpu=True)
@@ -185,10 +185,10 @@ def accelerate_epochs(rank):
 def everything(rank):
     return {
         "different": differing_ranks(rank),
-        "checkpoints": checkpoints_of_one_rank(rank),
-        "counts": one_sum_is_not_counted_twice(rank),
-        "unseen": unseen_warnings(rank),
-        "accelerate": accelerate_epochs(rank),
+        "checkpoints": checkpoints_of_one_rank(),
+        "counts": one_sum_is_not_counted_twice(),
+        "unseen": unseen_warnings(),
+        "accelerate": accelerate_epochs(),
     }
 
 

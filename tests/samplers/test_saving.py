@@ -1,4 +1,4 @@
-"""A state, saved and loaded any number of times at any moment, gives the same rest of the run, or is refused by name."""
+"""A state, saved and loaded any number of times at any moment, gives the same rest of the run, or is refused."""
 
 import copy
 import io

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import zlib
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,12 +12,17 @@ from torch import Tensor
 from torch.utils.data import BatchSampler
 
 from lookalike.batches import GRAPH_NEIGHBOURS, Batches, check_options, compose_batches, plan_batches
-from lookalike.checks import as_tensor, check_embeddings, check_one_dimension, checked_integers, checked_positive
+from lookalike.checks import check_one_dimension, checked_positive
 from lookalike.samplers import ranks, states
 from lookalike.samplers.exclusions import Exclusions
+from lookalike.samplers.iteration import EpochIterator
+from lookalike.samplers.labels import check_positives, compact_labels
+from lookalike.samplers.observations import checked_ids, checked_towers
 from lookalike.samplers.pairs import count_pairs, neighbours_of_pairs, pair_samples
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from lookalike.batches.plan import Plan
 
 logger = logging.getLogger("lookalike")
@@ -66,9 +70,10 @@ class EpochBatchSampler(BatchSampler):
         if not self.paired and self.batch_size % 2:
             raise ValueError(f"batch_size counts samples, two per pair, and must be even, got {batch_size}.")
         check_options(hardness, clusters, method)
-        self._labels = None if labels is None else _compact(labels, pairs)
+        self._labels = None if labels is None else compact_labels(labels, pairs)
+        if self._labels is not None and not self.paired and not self_pairs:
+            check_positives(self._labels)
         self._checksum = 0 if self._labels is None else zlib.crc32(self._labels.tobytes())
-        self._refuse_labels_without_positives()
         self.num_samples = checked_positive("pairs", pairs) if pairs is not None else len(_known(self._labels))
         self._exclusions = None if exclude is None else Exclusions(exclude, self.num_samples)
         self.sampler = range(self.num_samples)  # torch's batch samplers have this attribute, and loaders look at it
@@ -87,7 +92,6 @@ class EpochBatchSampler(BatchSampler):
         self._agreed_on: int | None = None  # the last epoch for which the ranks compared notes
         self._lengths: dict[int, int] = {}
         len(self)  # what cannot be composed is said now
-        self._report_singletons()
 
     def __len__(self) -> int:
         """Batches per epoch and rank; with `shard=False`, of all ranks."""
@@ -103,7 +107,14 @@ class EpochBatchSampler(BatchSampler):
         if self._order is None:
             self._compose()
         self._yielded = self._observed = self._start
-        return _Epoch(self, self._start)
+        return EpochIterator(
+            self.epoch,
+            _known(self._order),
+            _known(self._offsets),
+            self._start,
+            note=self._note_yielded,
+            resume=self._resume_at,
+        )
 
     def set_epoch(self, epoch: int) -> None:
         """Go to an epoch; nothing happens if it has begun already."""
@@ -128,24 +139,15 @@ class EpochBatchSampler(BatchSampler):
             query: Likewise, for paired data: the queries,
             reference: and their references.
         """
-        towers = {"query": query, "reference": reference} if self.paired else {"embeddings": embeddings}
         given = {"embeddings": embeddings, "query": query, "reference": reference}
-        if any((given[name] is None) == (name in towers) for name in given):
-            expected = "query=... and reference=..." if self.paired else "embeddings"
-            raise ValueError(f"observe() of {'paired' if self.paired else 'labelled'} data takes ids and {expected}.")
-        numbers = checked_integers("ids", ids).cpu()
-        for name, x in towers.items():
-            check_embeddings(name, as_tensor(x), len(numbers))
-        self._check_dimensions(towers)
-        if len(numbers) and not 0 <= int(numbers.min()) <= int(numbers.max()) < self.num_samples:
-            raise ValueError(
-                f"ids must be between 0 and {self.num_samples - 1}, got {int(numbers.min())} to {int(numbers.max())}."
-            )
+        towers = checked_towers(given, paired=self.paired)
+        numbers = checked_ids(ids, towers, self.num_samples)
+        self._check_dimension(check_one_dimension(towers))
         if not self.self_pairs and len(np.unique(numbers.numpy())) != len(numbers):
             raise ValueError("a batch holds an id twice; observe each sample once, with the embedding to keep.")
         self._note_observed(numbers)
         for name, x in towers.items():
-            self._keep(name, numbers, as_tensor(x).detach())
+            self._keep(name, numbers, x.detach())
 
     def synchronize(self) -> None:
         """Exchange what the ranks have observed, so that the state of any one of them is complete.
@@ -283,8 +285,8 @@ class EpochBatchSampler(BatchSampler):
         ranks.check_agreement({**self._identity(), **self._adjustable(), **place}, self._dim())
         self._agreed_on = self.epoch
 
-    def _check_dimensions(self, towers: dict[str, Any]) -> None:
-        before, now = self._dim(), check_one_dimension(towers)
+    def _check_dimension(self, now: int) -> None:
+        before = self._dim()
         if before not in (None, now):
             raise ValueError(
                 f"embeddings had {before} dimensions until now, these have {now}; a sampler observes one model."
@@ -321,9 +323,15 @@ class EpochBatchSampler(BatchSampler):
         self._composed = self._order = self._offsets = None
         self._start = self._yielded = self._observed = 0
 
-    def _resume_at(self, batch: int) -> None:
-        self._start = self._yielded = self._observed = batch
-        self._finished = batch >= len(self)
+    def _resume_at(self, epoch: int, batch: int) -> None:
+        if epoch == self.epoch:
+            self._start = self._yielded = self._observed = batch
+            self._finished = batch >= len(self)
+
+    def _note_yielded(self, epoch: int, batches: int) -> None:
+        if epoch == self.epoch:
+            # The last batch ends the epoch, not StopIteration: a trainer that knows the length never asks for more.
+            self._yielded, self._finished = batches, batches >= len(_known(self._offsets)) - 1
 
     def _note_observed(self, ids: Tensor) -> None:
         """Find out which batch was observed, of those that were yielded. Anything else does not count as progress."""
@@ -366,14 +374,7 @@ class EpochBatchSampler(BatchSampler):
             batches = compose_batches(lists, per_batch, labels=self._batch_labels(), **options)
             self._report_left_out(batches)
             return [batches.ids, batches.offsets, torch.tensor(len(batches.left_out))]
-        labels = _known(self._labels)
-        order = rng.permutation(self.num_samples).astype(np.int32)
-        members = order[np.argsort(labels[order], kind="stable")]
-        label_offsets = np.concatenate([[0], np.cumsum(np.bincount(labels))])
-        codes = self._codes()
-        anchors, positives = pair_samples(
-            None if codes is None else codes.numpy(), members, label_offsets, self_pairs=self.self_pairs
-        )
+        anchors, positives = pair_samples(self._codes(), _known(self._labels), rng, self_pairs=self.self_pairs)
         lists = torch.full((len(anchors), 0), -1) if near is None else neighbours_of_pairs(near, anchors, positives)
         batches = compose_batches(lists, per_batch, labels=_known(self._batch_labels())[anchors], **options)
         self._report_left_out(batches)
@@ -386,28 +387,9 @@ class EpochBatchSampler(BatchSampler):
         """Pairs that no batch of the epoch holds."""
         return 0 if self._composed is None else int(self._composed[2])
 
-    def _refuse_labels_without_positives(self) -> None:
-        if self._labels is None or self.paired or self.self_pairs or np.bincount(self._labels).max(initial=0) > 1:
-            return
-        raise ValueError(
-            f"all {len(self._labels)} labels are different, so that no sample has a positive: for a data set of pairs "
-            "give pairs=how many, for two augmented views of each sample self_pairs=True."
-        )
-
-    def _report_singletons(self) -> None:
-        if self._labels is None or self.paired or self.self_pairs:
-            return
-        alone = int((np.bincount(self._labels) == 1).sum())
-        if alone:
-            logger.warning(
-                "%d of %d samples are the only one of their label: without a positive they are left out. "
-                "self_pairs=True pairs each with itself, for two augmented views.",
-                alone,
-                self.num_samples,
-            )
-
     def _report_left_out(self, batches: Batches) -> None:
-        expected = self.drop_last or not self.shard
+        options = self._plan_options()
+        expected = options["drop_last"] or options["multiple"] > 1
         if len(batches.left_out) and not expected and self.epoch == 0:
             logger.warning(
                 "%d pairs are left out of each epoch, others each time: their labels have more pairs than there are "
@@ -416,47 +398,6 @@ class EpochBatchSampler(BatchSampler):
             )
 
 
-class _Epoch(Iterator[list[int]]):
-    """The batches of one epoch; keeps its own place, so that loaders which prefetch can save theirs."""
-
-    def __init__(self, sampler: EpochBatchSampler, start: int) -> None:
-        self._sampler, self._epoch, self._position = sampler, sampler.epoch, start
-        self._order, self._offsets = _known(sampler._order), _known(sampler._offsets)  # noqa: SLF001
-
-    def __next__(self) -> list[int]:
-        num_batches = len(self._offsets) - 1
-        if self._position >= num_batches:
-            raise StopIteration
-        first, last = self._offsets[self._position : self._position + 2].tolist()
-        self._position += 1
-        if self._sampler.epoch == self._epoch:
-            self._sampler._yielded = self._position  # noqa: SLF001
-            # Not only at StopIteration: a trainer that knows the length never asks for one batch more.
-            self._sampler._finished = self._position >= num_batches  # noqa: SLF001
-        batch: list[int] = self._order[first:last].tolist()
-        return batch
-
-    def state_dict(self) -> dict[str, int]:
-        return {"epoch": self._epoch, "position": self._position}
-
-    def load_state_dict(self, state: dict[str, int]) -> None:
-        if state["epoch"] != self._epoch:  # that epoch was over: this one begins
-            return
-        self._position = state["position"]
-        if self._sampler.epoch == self._epoch:
-            self._sampler._resume_at(self._position)  # noqa: SLF001
-
-
 def _known(value: Any) -> Any:
     assert value is not None  # noqa: S101 - our own invariant
     return value
-
-
-def _compact(labels: Any, pairs: int | None) -> Array:
-    values = checked_integers("labels", labels).cpu()
-    if pairs is not None and len(values) != pairs:
-        raise ValueError(f"labels must have one label per pair, {pairs}, got {len(values)}.")
-    numbers = values.numpy()
-    if numbers.min(initial=0) < 0 or numbers.max(initial=0) >= 2 * len(numbers):  # not worth an array of counts
-        numbers = np.unique(numbers, return_inverse=True)[1]
-    return numbers.astype(np.int32)

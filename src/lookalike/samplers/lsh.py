@@ -118,8 +118,10 @@ class LSHBatchSampler(EpochBatchSampler):
         return next((stream.hasher.dim for stream in self._streams.values() if stream.hasher is not None), None)
 
     def _exchange(self) -> None:
-        for part in (*self._streams.values(), *self._reservoirs.values()):
-            part.exchange()
+        for stream in self._streams.values():
+            stream.exchange()
+        for reservoir in self._reservoirs.values():
+            reservoir.exchange()
 
     def _end_epoch(self) -> None:
         for stream in self._streams.values():

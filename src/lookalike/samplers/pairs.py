@@ -19,19 +19,24 @@ def count_pairs(counts: Array, *, self_pairs: bool) -> Array:
     return pairs if self_pairs else np.where(np.asarray(counts) == 1, 0, pairs)
 
 
-def pair_samples(codes: Array | None, members: Array, offsets: Array, *, self_pairs: bool) -> tuple[Array, Array]:
-    """Anchors and positives, int32 [num_pairs] each, label after label.
+def pair_samples(
+    codes: Tensor | None, labels: Array, rng: np.random.Generator, *, self_pairs: bool
+) -> tuple[Array, Array]:
+    """Return anchors and positives, int32 [num_pairs] each, label after label.
 
     Args:
         codes: uint8 [n, bytes], or None: partners are drawn at random.
-        members: int32, the samples grouped by label, shuffled within each.
-        offsets: int64 [num_labels + 1].
+        labels: int32 [n].
+        rng: Decides the order within each label.
         self_pairs: Pair a label's only sample with itself instead of leaving it out.
     """
+    order = rng.permutation(len(labels)).astype(np.int32)
+    members = order[np.argsort(labels[order], kind="stable")]
+    offsets = np.concatenate([[0], np.cumsum(np.bincount(labels))])
     pairs = count_pairs(np.diff(offsets), self_pairs=self_pairs)
     starts = np.concatenate([[0], np.cumsum(pairs)])
     anchors, positives = np.empty(starts[-1], np.int32), np.empty(starts[-1], np.int32)
-    words = np.empty((0, 0), np.uint64) if codes is None else _words(codes)
+    words = np.empty((0, 0), np.uint64) if codes is None else _words(codes.numpy())
     distances, taken = np.zeros((LARGEST_GROUP + 1,) * 2, np.int32), np.empty(LARGEST_GROUP + 1, np.bool_)
     _pair(words, members, offsets, pairs, starts, anchors, positives, distances, taken)
     return anchors, positives
