@@ -137,7 +137,7 @@ def test_a_comparison_without_its_table_is_a_folder_of_runs(study, tmp_path):
 def damaged_line(study):
     file = study / "half" / "metrics.jsonl"
     file.write_text(file.read_text() + '{"epoch": 3, "loss"\n')
-    return "metrics.jsonl, line 3, is damaged and left out."
+    return "metrics.jsonl, line 3: the line is damaged and left out."
 
 
 def damaged_result(study):
@@ -154,14 +154,14 @@ def damaged_rows(study):
     table = json.loads((study / "compare" / "compare.json").read_text())
     del table["rows"][0]["recall@1"]
     (study / "compare" / "compare.json").write_text(json.dumps(table))
-    return "The table Comparison on own.npz cannot be shown (KeyError: 'recall@1')."
+    return "compare.json, row 1: recall@1 is missing: the row is left out."
 
 
 def damaged_histogram(study):
     analysis = json.loads((study / "analysis.json").read_text())
     analysis["histogram"]["exact"].pop()
     (study / "analysis.json").write_text(json.dumps(analysis))
-    return "exact has 9 counts for 11 edges"
+    return "histogram exact is not 10 counts, one between every two edges and left out"
 
 
 def not_numbers(study):
@@ -170,7 +170,7 @@ def not_numbers(study):
     analysis["rows"][1]["bound"] = None
     analysis["rows"][2]["bound"] = {}
     (study / "analysis.json").write_text(json.dumps(analysis))
-    return "Bound usage of "
+    return "row 1: overlap mean is not a share between 0 and 1: it is left out."
 
 
 @pytest.mark.parametrize(
