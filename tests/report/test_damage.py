@@ -1,5 +1,6 @@
 """Whatever stands in the files, there is a page, what is damaged is named, and everything else is shown."""
 
+import copy
 import json
 import re
 import shutil
@@ -65,7 +66,7 @@ def damaged(draw, text):
         if draw(st.booleans()) and draw(st.booleans()):
             del inner[last]
         else:
-            inner[last] = draw(st.sampled_from(ODD))
+            inner[last] = copy.deepcopy(draw(st.sampled_from(ODD)))
     return written(content)
 
 
