@@ -64,7 +64,8 @@ def test_ticks_are_written_with_the_decimals_they_need():
 
 def test_other_axes():
     assert [text for _, text in epochs([1, 2, 3]).ticks] == ["1", "2", "3"]
-    assert [text for _, text in epochs([7]).ticks] == ["7"]
+    assert epochs([7]).ticks == [(7, "7")]
+    assert epochs([7]).low < epochs([7]).high == 7  # at the end, beside its label
     assert [text for _, text in epochs(range(1, 41)).ticks] == ["5", "10", "15", "20", "25", "30", "35", "40"]
     assert [tick for tick, _ in marked([128, 512, 128], str, "bits").ticks] == [128, 512]
     assert [tick for tick, _ in logarithmic([1, 64], str, "").ticks] == pytest.approx([1, 2, 5, 10, 20, 50])

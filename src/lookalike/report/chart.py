@@ -81,7 +81,8 @@ def epochs(values: Iterable[float]) -> Axis:
     low, high = min(known), max(known)
     step = next(s for s in (f * 10**d for d in range(10) for f in (1, 2, 5)) if (high - low) / s <= 9)
     ticks = [float(i) for i in range(math.ceil(low), math.floor(high) + 1) if i % step == 0 or low == high]
-    return Axis(low, high if high > low else low + 1, [(i, f"{i:.0f}") for i in ticks], "epoch")
+    # A single epoch stands at the end, beside its label: from the beginning a leader would look like a curve.
+    return Axis(low if high > low else low - 1, high, [(i, f"{i:.0f}") for i in ticks], "epoch")
 
 
 def marked(values: Iterable[float], text: Callable[[float], str], label: str) -> Axis:
