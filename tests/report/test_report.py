@@ -134,6 +134,14 @@ def test_a_comparison_without_its_table_is_a_folder_of_runs(study, tmp_path):
     assert re.search(r"random\d+\.\d+ ±\d+", parsed.text)
 
 
+def test_the_table_of_a_comparison_may_be_called_otherwise(study, tmp_path):
+    renamed = (study / "compare" / "compare.json").rename(tmp_path / "compare_own.json")
+    content, html, parsed = report(renamed, out=tmp_path / "r.html")
+    assert content.notices == []
+    assert parsed.ids == ["comparison", "gallery", "missing"]
+    assert list(figures(html)) == ["Recall@1 by sampler", "Recall@1 against memory"]
+
+
 def damaged_line(study):
     file = study / "half" / "metrics.jsonl"
     file.write_text(file.read_text() + '{"epoch": 3, "loss"\n')

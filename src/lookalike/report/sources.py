@@ -67,8 +67,8 @@ class Sources:
         if path.is_file():
             if path.name in (CONFIG, TABLE):
                 return self.add(path.parent)
-            return path.suffix == ".json" and self._add_analysis(path)
-        found = (path / ANALYSIS).is_file() and self._add_analysis(path / ANALYSIS)
+            return path.suffix == ".json" and self._add_file(path)
+        found = (path / ANALYSIS).is_file() and self._add_file(path / ANALYSIS)
         if (path / CONFIG).is_file():
             self._add_run(path)
             return True
@@ -78,7 +78,7 @@ class Sources:
         for folder in inner:
             self._add_run(folder, of_comparison=has_table)
         for file in sorted(path.glob(f"*/{ANALYSIS}")):
-            found = self._add_analysis(file) or found
+            found = self._add_file(file) or found
         return bool(found or is_comparison or inner)
 
     def _add_run(self, path: Path, *, of_comparison: bool = False) -> None:
@@ -100,7 +100,7 @@ class Sources:
         elif not (path / RESULT).is_file():
             self.say(f"{path} is not finished and shown as far as it got, {run.state}.")
         if (path / ANALYSIS).is_file():
-            self._add_analysis(path / ANALYSIS)
+            self._add_file(path / ANALYSIS)
 
     def _add_comparison(self, path: Path) -> bool:
         if not self._is_known(path):
@@ -110,8 +110,8 @@ class Sources:
             self.comparisons.append((path.parent, {"data": path.parent.name, **content}))
         return any(folder.resolve() == path.parent.resolve() for folder, _ in self.comparisons)
 
-    def _add_analysis(self, path: Path) -> bool:
-        """Read an analysis, or a benchmark of the search; return whether the file is one of them, if a damaged one."""
+    def _add_file(self, path: Path) -> bool:
+        """Read an analysis, a benchmark of the search, or a comparison whose file was renamed."""
         if self._is_known(path):
             return True
         content = self._object(path, "the analysis is left out")
@@ -121,7 +121,10 @@ class Sources:
             self.say(f"{path} is not a run: it is none of {EXPECTED}, and no benchmark of the search.")
             return True
         checker = Checker(path)
-        if isinstance(content.get("search"), list):
+        if "seeds" in content:  # a comparison under another name
+            table = checked_comparison(content, checker)
+            self.comparisons += [] if table is None else [(path, {"data": path.stem, **table})]
+        elif isinstance(content.get("search"), list):
             benchmark = checked_benchmark(content, checker)
             self.benchmarks += [] if benchmark is None else [(path, benchmark)]
         else:
