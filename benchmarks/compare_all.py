@@ -34,7 +34,7 @@ EFFICIENTNET = (
 )  # fmt: skip
 ALL_SAMPLERS = "random,batchhard,full,incremental,lsh:128,lsh:512,lsh:auto"
 BETWEEN_LOOKS = 0.2  # seconds
-GRACE = 20  # seconds between asking a comparison to stop and making it
+GRACE = 15  # seconds between asking a comparison to stop and making it
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "RAYON_NUM_THREADS"), "1")
 PACKAGE = Path(lookalike.__file__).parents[1]  # the folder that children import it from, wherever they run
 
@@ -78,9 +78,7 @@ def main() -> int:
     parser.add_argument("inputs", type=Path, help="the folder of inputs")
     parser.add_argument("--only", default=",".join(COMPARISONS), help="comparisons, comma-separated")
     parser.add_argument("--out", type=Path, default=RESULTS, help="where compare_NAME.json goes as soon as it is there")
-    parser.add_argument(
-        "--runs", type=Path, default=Path("runs/compare_all"), help="the folders of the runs"
-    )
+    parser.add_argument("--runs", type=Path, default=Path("runs/compare_all"), help="the folders of the runs")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="runs at a time, over all comparisons")
     parser.add_argument("--limit", type=float, default=None, help="seconds after which everything is stopped and kept")
     own, added = _divided(sys.argv[1:])
@@ -108,8 +106,7 @@ def main() -> int:
                 said = ending(code, runs / f"{name}.log")
                 print(f"{name}, after {time.monotonic() - began:.0f} s: {said}", flush=True)
         finally:
-            for process in started.values():
-                _stop(process)
+            stop(list(started.values()))
     return 0 if len(finished) == len(names) else 1
 
 
@@ -152,14 +149,14 @@ def ended(started: dict[str, "subprocess.Popen[bytes]"], deadline: float | None)
         time.sleep(BETWEEN_LOOKS)
 
 
-def _stop(process: "subprocess.Popen[bytes]") -> None:
-    """Ask a process and its workers to stop, and make those that do not."""
+def stop(processes: list["subprocess.Popen[bytes]"]) -> None:
+    """Ask processes and their workers to save and stop, and make those that do not."""
     for request in (signal.SIGTERM, signal.SIGKILL):
-        is_there = _reaches_group(process, request)
+        left = [process for process in processes if _reaches_group(process, request)]
         end = time.monotonic() + GRACE
-        while is_there and time.monotonic() < end:
+        while left and time.monotonic() < end:
             time.sleep(BETWEEN_LOOKS)
-            is_there = _reaches_group(process, 0)
+            left = [process for process in left if _reaches_group(process, 0)]
 
 
 def _reaches_group(process: "subprocess.Popen[bytes]", request: int) -> bool:
