@@ -11,12 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lookalike.report import make_report
+from lookalike.report.sources import CONFIG
 from tests.report.conftest import add_overlap
 from tests.report.test_report import Parsed
 from tests.report.test_speed import write_benchmark
 
 COMPARISON, RUN, RESULT, METRICS = (
-    "compare/compare.json", "half/config.json", "half/result.json", "half/metrics.jsonl",
+    "compare/compare.json", f"half/{CONFIG}", "half/result.json", "half/metrics.jsonl",
 )  # fmt: skip
 FILES = (COMPARISON, RUN, RESULT, METRICS, "analysis.json", "search_gpu.json")
 UNDAMAGED = ("random-seed0", "random-seed1", "lsh-64-seed0", "lsh-64-seed1")
@@ -145,7 +146,7 @@ def replaced(file, *path, value):
         (COMPARISON, ("machine",), [], "compare.json: machine is not an object"),
         (COMPARISON, ("rows", 0, "recall@1", "mean"), "0.5", "compare.json, row 1: recall@1"),
         (COMPARISON, ("rows", 1, "mrr@10"), None, "compare.json, row 2: mrr@10"),
-        (RUN, ("bits",), -3, "config.json: bits"),
+        (RUN, ("bits",), -3, f"{CONFIG}: bits"),
         (RESULT, ("metrics", "recall@1"), 7, "result.json: recall@1"),
         ("analysis.json", ("rows", 3, "overlap", "mean"), "@exponent@", "analysis.json, row 4: overlap"),
         ("analysis.json", ("histogram", "lsh", "128", 2), -4, "analysis.json: histogram"),
@@ -186,6 +187,6 @@ def test_names_of_folders_need_not_be_text(study, tmp_path):
     make_report([odd], tmp_path / "r.html", gallery=False)
     html = (tmp_path / "r.html").read_bytes().decode("utf-8")
     assert "half\ufffd\ufffd" in html
-    (odd / "config.json").write_text("{}")
+    (odd / CONFIG).write_text("{}")
     content = make_report([odd, study / "compare"], tmp_path / "r.html", gallery=False)
     assert "half\ufffd\ufffd" in content.notices[0]

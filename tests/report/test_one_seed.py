@@ -9,6 +9,11 @@ import pytest
 from lookalike.report import make_report
 
 
+def contenders(table):
+    """The rows of what was trained."""
+    return [row for row in table["rows"] if row["sampler"] in table["settings"]]
+
+
 def single(study, spread=(0.5, 0.5008)):
     """The comparison as one seed would have left it, its results as near to each other as these."""
     folder = study / "compare"
@@ -16,6 +21,7 @@ def single(study, spread=(0.5, 0.5008)):
         shutil.rmtree(run)
     table = json.loads((folder / "compare.json").read_text())
     table["seeds"] = 1
+    table["rows"] = contenders(table)
     for row, recall in zip(table["rows"], spread, strict=True):
         row["runs"] = 1
         row.pop("gain_over_random", None)
@@ -77,6 +83,7 @@ def several(study, random, lsh):
     """The comparison over some seeds with these results."""
     folder = study / "compare"
     table = json.loads((folder / "compare.json").read_text())
+    table["rows"] = contenders(table)
     for row, values in zip(table["rows"], (random, lsh), strict=True):
         mean = sum(values) / len(values)
         sd = (sum((value - mean) ** 2 for value in values) / (len(values) - 1)) ** 0.5
@@ -97,4 +104,18 @@ def test_bold_is_what_cannot_be_told_from_the_best(study, tmp_path):
     assert set_off(html) == ["lsh:64"]
     assert "standard errors" in html
     html, _ = shown(several(study, [0.50, 0.60], [0.56, 0.57]), tmp_path / "r.html")
+    assert set_off(html) == []
+
+
+def test_a_model_before_training_is_no_contender(study, tmp_path):
+    folder = several(study, [0.50, 0.60], [0.56, 0.57])
+    table = json.loads((folder / "compare.json").read_text())
+    costs = dict.fromkeys(("seconds", "mining_seconds_per_epoch", "mining_share", "kept_bytes"))
+    metrics = {name: {"mean": 0.1, "sd": 0.0, "values": [0.1, 0.1]} for name in table["rows"][0] if "@" in name}
+    table["rows"].insert(0, {"sampler": "before training", "runs": 2, **metrics, **costs})
+    (folder / "compare.json").write_text(json.dumps(table))
+    html, drawn = shown(folder, tmp_path / "r.html")
+    assert "2 samplers, 2 seeds" in html
+    assert ">before training<" in drawn["Recall@1 by sampler"]
+    assert ">before training<" not in drawn["Recall@1 against memory"]
     assert set_off(html) == []

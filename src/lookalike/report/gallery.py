@@ -60,7 +60,7 @@ class Gallery:
 
 def run_for_gallery(runs: list[Run]) -> Run | None:
     """The finished run to look into: of those that mine in bits the best, otherwise the best."""
-    finished = [run for run in runs if run.result and run.weights.is_file()]
+    finished = [run for run in runs if run.result and run.weights.exists()]
     return max(finished, key=lambda run: (run.config["sampler"] == "lsh", _recall(run)), default=None)
 
 

@@ -36,7 +36,7 @@ NAME = Kind(
     f"a name of up to {LONGEST_NAME} letters", lambda value: TEXT.fits(value) and 0 < len(value) <= LONGEST_NAME
 )
 ROW = "the row is left out"
-NUMBERED = Kind("the number of an epoch", lambda value: COUNT.fits(value) and value < 10**6)
+NUMBERED = Kind("the number of an epoch", lambda value: INTEGER.fits(value) and 0 <= value < 10**6)
 SETTINGS = {
     "bits": BITS, "epochs": COUNT, "batch_size": COUNT, "hardness": SHARE, "seed": INTEGER, "data": TEXT,
     "data_root": optional(TEXT), "data_checksum": optional(TEXT), "data_options": optional(OBJECT), "model": TEXT,
@@ -73,7 +73,10 @@ def checked_config(content: dict[str, Any], checker: Checker) -> dict[str, Any] 
 
 
 def checked_epochs(lines: list[tuple[str, dict[str, Any]]], checker: Checker) -> list[dict[str, Any]]:
-    """Check the epochs of a run, by place and content; of an epoch that was written twice the last counts."""
+    """Check the epochs of a run, by place and content; of an epoch that was written twice the last counts.
+
+    Epoch 0, the model before training, is no part of what training did and not returned.
+    """
     epochs = {}
     for place, line in lines:
         if not checker.has(line, {"epoch": NUMBERED}, "the line is left out", place):
@@ -84,7 +87,7 @@ def checked_epochs(lines: list[tuple[str, dict[str, Any]]], checker: Checker) ->
                 kept = checker.kept(epoch[name], dict.fromkeys(epoch[name], kind), place, of=name)
                 epoch[name] = {bits: value for bits, value in kept.items() if _is_bits(bits)}
         epochs[epoch["epoch"]] = epoch
-    return [epoch for _, epoch in sorted(epochs.items())]
+    return [epoch for number, epoch in sorted(epochs.items()) if number > 0]
 
 
 def checked_result(content: dict[str, Any], checker: Checker) -> dict[str, Any] | None:

@@ -47,7 +47,7 @@ class Run:
 
     @property
     def weights(self) -> Path:
-        """The file of its final weights."""
+        """Where its final weights are."""
         return self.path / WEIGHTS
 
 

@@ -38,7 +38,7 @@ class Standings:
         columns["kept"] = [
             "" if row["kept_bytes"] is None else f"{row['kept_bytes'] / 1e6:.1f} MB" for row in self.rows
         ]
-        bold = {title: leaders([row[name] for row in self.rows]) for name, title in TITLES.items()}
+        bold = {title: self._leaders(name) for name, title in TITLES.items()}
         shown = {title: cells for title, cells in columns.items() if any(cells)}
         body = []
         for number, row in enumerate(self.rows):
@@ -55,6 +55,10 @@ class Standings:
             table(["sampler", *shown], body, name=self.title, class_="standings"),
             tag("p", " ".join(said), class_="fine"),
         ])  # fmt: skip
+
+    def _leaders(self, metric: str) -> list[int]:
+        """Rows to set off among those that were trained: a model before training is no contender."""
+        return leaders([row[metric] if row["sampler"] in self.settings else None for row in self.rows])
 
     def tiles(self) -> list[tuple[str, str, str]]:
         """What to remember: a figure, what it is, and a remark."""
@@ -100,9 +104,11 @@ def leaders(column: list[dict[str, Any] | None]) -> list[int]:
 def of_comparison(content: dict[str, Any]) -> Standings:
     """The table that `lookalike compare` wrote."""
     data, rows, seeds = content["data"], content["rows"], content["seeds"]
-    headline = f"{data}: {_counted(len(rows), 'sampler')}, {_counted(seeds, 'seed')}"
+    settings = content["settings"] or {row["sampler"]: {} for row in rows}
+    contenders = sum(row["sampler"] in settings for row in rows)
+    headline = f"{data}: {_counted(contenders, 'sampler')}, {_counted(seeds, 'seed')}"
     timed = content["jobs"] == 1
-    return Standings(f"Comparison on {data}", headline, rows, content["settings"], _conditions(content), timed)
+    return Standings(f"Comparison on {data}", headline, rows, settings, _conditions(content), timed)
 
 
 def of_runs(runs: list[Run]) -> Standings | None:
