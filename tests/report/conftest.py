@@ -41,6 +41,8 @@ def add_overlap(metrics):
     """What a run writes that keeps track of overlap and changes its bits."""
     epochs = [json.loads(line) for line in metrics.read_text().splitlines()]
     for epoch in epochs:
+        if epoch["epoch"] == 0:  # the model before training
+            continue
         epoch["overlap"] = {"64": 0.4 / epoch["epoch"], "1024": 0.9 / epoch["epoch"]}
         epoch["positional_distance"] = {"64": 20.5, "1024": 3.25}
         epoch["bits"] = 64 * epoch["epoch"]

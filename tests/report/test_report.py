@@ -10,6 +10,7 @@ from html.parser import HTMLParser
 import pytest
 
 from lookalike.report import make_report
+from lookalike.report.sources import CONFIG
 from tests.report.test_speed import write_benchmark
 
 SECTIONS = ["comparison", "comparison-1", "curves", "tracked", "hardness", "analysis", "speed", "gallery", "runs"]
@@ -81,7 +82,7 @@ def test_the_page_has_everything_and_needs_nothing(study, tmp_path):
 def test_numbers_are_those_of_the_files(study, tmp_path):
     _, html, parsed = report(study / "compare", study / "half", out=tmp_path / "r.html", gallery=False)
     drawn = figures(html)
-    random, lsh = json.loads((study / "compare" / "compare.json").read_text())["rows"]
+    *_, random, lsh = json.loads((study / "compare" / "compare.json").read_text())["rows"]
     for row in (random, lsh):
         assert f"{100 * row['recall@1']['mean']:.2f} ±{100 * row['recall@1']['sd']:.2f}" in parsed.text
     last = [json.loads((study / "half" / "metrics.jsonl").read_text().splitlines()[-1])["recall@1"]]
@@ -111,7 +112,8 @@ def test_what_is_missing_is_named_with_its_command(made, tmp_path):
 def test_an_unfinished_run_is_shown_as_far_as_it_got(study, tmp_path):
     run = study / "half"
     (run / "result.json").unlink()
-    (run / "metrics.jsonl").write_text((run / "metrics.jsonl").read_text().splitlines()[0] + "\n")
+    lines = (run / "metrics.jsonl").read_text().splitlines()
+    (run / "metrics.jsonl").write_text("".join(f"{line}\n" for line in lines if json.loads(line)["epoch"] < 2))
     content, html, parsed = report(run, out=tmp_path / "r.html")
     assert content.notices == [f"{run} is not finished and shown as far as it got, epoch 1 of 2."]
     assert content.notices[0] in parsed.text
@@ -134,10 +136,19 @@ def test_a_comparison_without_its_table_is_a_folder_of_runs(study, tmp_path):
     assert re.search(r"random\d+\.\d+ ±\d+", parsed.text)
 
 
+def test_the_table_of_a_comparison_may_be_called_otherwise(study, tmp_path):
+    renamed = (study / "compare" / "compare.json").rename(tmp_path / "compare_own.json")
+    content, html, parsed = report(renamed, out=tmp_path / "r.html")
+    assert content.notices == []
+    assert parsed.ids == ["comparison", "gallery", "missing"]
+    assert list(figures(html)) == ["Recall@1 by sampler", "Recall@1 against memory"]
+
+
 def damaged_line(study):
     file = study / "half" / "metrics.jsonl"
+    number = len(file.read_text().splitlines()) + 1
     file.write_text(file.read_text() + '{"epoch": 3, "loss"\n')
-    return "metrics.jsonl, line 3, is damaged and left out."
+    return f"metrics.jsonl, line {number}: the line is damaged and left out."
 
 
 def damaged_result(study):
@@ -146,22 +157,23 @@ def damaged_result(study):
 
 
 def damaged_config(study):
-    (study / "compare" / "random-seed0" / "config.json").write_bytes(b"\xff\xfe{")
-    return "config.json cannot be read"
+    (study / "compare" / "random-seed0" / CONFIG).write_bytes(b"\xff\xfe{")
+    return f"{CONFIG} cannot be read"
 
 
 def damaged_rows(study):
     table = json.loads((study / "compare" / "compare.json").read_text())
-    del table["rows"][0]["recall@1"]
+    place = next(i for i, row in enumerate(table["rows"]) if row["sampler"] == "random")
+    del table["rows"][place]["recall@1"]
     (study / "compare" / "compare.json").write_text(json.dumps(table))
-    return "The table Comparison on own.npz cannot be shown (KeyError: 'recall@1')."
+    return f"compare.json, row {place + 1}: recall@1 is missing: the row is left out."
 
 
 def damaged_histogram(study):
     analysis = json.loads((study / "analysis.json").read_text())
     analysis["histogram"]["exact"].pop()
     (study / "analysis.json").write_text(json.dumps(analysis))
-    return "exact has 9 counts for 11 edges"
+    return "histogram exact is not 10 counts, one between every two edges and left out"
 
 
 def not_numbers(study):
@@ -170,7 +182,7 @@ def not_numbers(study):
     analysis["rows"][1]["bound"] = None
     analysis["rows"][2]["bound"] = {}
     (study / "analysis.json").write_text(json.dumps(analysis))
-    return "Bound usage of "
+    return "row 1: overlap mean is not a share between 0 and 1: it is left out."
 
 
 @pytest.mark.parametrize(
@@ -189,9 +201,9 @@ def test_damage_is_said_and_the_rest_is_shown(study, tmp_path, damage):
 
 def test_text_from_files_is_escaped(study, tmp_path):
     nasty = "<script>alert('x')</script>&\"'"
-    for name in ("config.json", "result.json"):
+    for name in (CONFIG, "result.json"):
         content = json.loads((study / "half" / name).read_text())
-        (content if name == "config.json" else content["config"])["data"] = nasty
+        (content if name == CONFIG else content["config"])["data"] = nasty
         (study / "half" / name).write_text(json.dumps(content))
     analysis = json.loads((study / "analysis.json").read_text())
     analysis["rows"][0]["method"] = nasty
@@ -230,17 +242,17 @@ def test_as_typed(made, tmp_path):
 @pytest.mark.parametrize(
     ("path", "sentence"),
     [
-        ("absent", "lookalike: there is no absent; a report needs folders with config.json (a run), compare.json"),
-        ("empty", "lookalike: empty is not a run: it has no config.json (a run), compare.json (a comparison) or"),
+        ("absent", f"lookalike: there is no absent; a report needs folders with {CONFIG} (a run), compare.json"),
+        ("empty", f"lookalike: empty is not a run: it has no {CONFIG} (a run), compare.json (a comparison) or"),
         ("notes.json", "lookalike: notes.json is not a run"),
-        ("broken", "lookalike: broken/config.json cannot be read"),
+        ("broken", f"lookalike: broken/{CONFIG} cannot be read"),
     ],
 )
 def test_mistakes_are_said_in_one_line(tmp_path, path, sentence):
     for name in ("empty", "broken"):
         (tmp_path / name).mkdir()
     (tmp_path / "notes.json").write_text("{}")
-    (tmp_path / "broken" / "config.json").write_text('{"sampler"')
+    (tmp_path / "broken" / CONFIG).write_text('{"sampler"')
     shown = command(path, cwd=tmp_path)
     assert shown.returncode == 2
     assert shown.stderr.startswith(sentence)

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 
 from lookalike.files import write_text
 from lookalike.report.gallery import Gallery, make_gallery, run_for_gallery
+from lookalike.report.markup import shortened
 from lookalike.report.page import MARKER, render
 from lookalike.report.sections import Content
-from lookalike.report.sources import read_sources
+from lookalike.report.sources import WEIGHTS, read_sources
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from lookalike.report.sources import Sources
 
 __all__ = ["make_report"]
+
+LONGEST_REASON = 500  # characters
 
 
 def make_report(
@@ -62,7 +65,7 @@ def _gallery(sources: Sources, *, progress: bool) -> Gallery | str:
     try:
         run = run_for_gallery(sources.runs)
         if run is None:
-            return "There is no finished run with its weights (model.safetensors), so there is no model to look into."
+            return f"There is no finished run with its weights ({WEIGHTS}), so there is no model to look into."
         return make_gallery(run, progress=progress)
     except Exception as error:  # noqa: BLE001 - whatever data or weights raise, the rest of the page is worth having
-        return f"The gallery could not be made: {error}"
+        return f"The gallery could not be made: {shortened(str(error), LONGEST_REASON)}"

@@ -5,8 +5,24 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from lookalike.report.chart import BOTTOM, HEIGHT, LETTER, TOP, WIDTH, Axis, Chart, linear, logarithmic, marked, picture
-from lookalike.report.figures import Figure, decimal, exact_percent, is_number, percent
+from lookalike.report.chart import (
+    BOTTOM,
+    COSINES,
+    HEIGHT,
+    LETTER,
+    PLAIN,
+    SHARES,
+    TOP,
+    WIDTH,
+    Axis,
+    Chart,
+    Scale,
+    linear,
+    logarithmic,
+    marked,
+    picture,
+)
+from lookalike.report.figures import Figure, exact_percent
 from lookalike.report.groups import colour
 from lookalike.report.markup import tag
 
@@ -26,14 +42,14 @@ BAR = 40.0  # height of one, with its gap
 def overlap_by_bits(content: dict[str, Any]) -> Figure | None:
     """Overlap of every method, with the random floor."""
     note = "Share of the nearest in bits that are among the nearest by cosine; the bars are confidence intervals."
-    return _by_bits(content, "overlap", "Overlap by bits", note, percent, exact_percent)
+    return _by_bits(content, "overlap", "Overlap by bits", note, SHARES, exact_percent)
 
 
 def positional_distance_by_bits(content: dict[str, Any]) -> Figure | None:
     """How far the rankings are apart, with what random retrieval would give."""
     note = "Mean difference between the places in both rankings; lower is better."
     title = "Positional distance by bits"
-    return _by_bits(content, "positional_distance", title, note, thousands, thousands, log=True)
+    return _by_bits(content, "positional_distance", title, note, PLAIN, thousands, log=True)
 
 
 def _by_bits(
@@ -41,69 +57,66 @@ def _by_bits(
     name: str,
     title: str,
     note: str,
-    text: Callable[[float], str],
+    scale: Scale,
     exact: Callable[[float], str],
     *,
     log: bool = False,
 ) -> Figure | None:
-    rows = [row for row in _rows(content) if isinstance(row.get(name), dict) and is_number(row[name].get("mean"))]
+    rows = [row for row in content["rows"] if row[name] is not None]
     if not rows:
         return None
-    floor: Any = (content.get("random") or {}).get(name)
-    values = [row[name][end] for row in rows for end in ("mean", "low", "high") if is_number(row[name].get(end))]
-    values += [floor] if is_number(floor) else []
+    floor = content["random"].get(name)
+    values = [value for row in rows for value in row[name].values()]
+    values += [] if floor is None else [floor]
     present = [method for method in [*METHODS, *(row["method"] for row in rows)]
                if any(row["method"] == method for row in rows)]  # fmt: skip
     present = list(dict.fromkeys(present))
     labels = [METHODS.get(method, (method, ""))[0] for method in present]
+    named = tuple(
+        (label, METHODS.get(method, ("", "c-other"))[1]) for method, label in zip(present, labels, strict=True)
+    )
     chart = Chart(
         marked([row["bits"] for row in rows], "{:.0f}".format, "bits"),
-        logarithmic(values, text, "") if log and min(values) > 0 else linear(values, text, zero=True),
-        labels=[*labels, *(["random"] if is_number(floor) else [])],
+        logarithmic(values, exact, "") if log and min(values) > 0 else linear(values, scale, zero=True),
+        labels=[*labels, *([] if floor is None else ["random"])],
     )
-    if is_number(floor):
+    if floor is not None:
         chart.level(floor, "c-random", "random")
     for method, label in reversed([*zip(present, labels, strict=True)]):  # LSH is drawn last, on top
         style = METHODS.get(method, ("", "c-other"))[1]
         of_method = sorted((row for row in rows if row["method"] == method), key=lambda row: row["bits"])
         chart.line([(row["bits"], row[name]["mean"]) for row in of_method], style, label)
         for row in of_method:
-            if is_number(row[name].get("low")) and is_number(row[name].get("high")):
+            if "low" in row[name]:
                 chart.whisker(row["bits"], row[name]["low"], row[name]["high"], style)
             chart.dot(row["bits"], row[name]["mean"], style, f"{label}, {row['bits']} bits: {exact(row[name]['mean'])}")
     by_key = {(row["method"], row["bits"]): exact(row[name]["mean"]) for row in rows}
     lengths = sorted({row["bits"] for row in rows})
     table = [[label, *(by_key.get((method, bits), "") for bits in lengths)]
              for method, label in zip(present, labels, strict=True)]  # fmt: skip
-    if is_number(floor):
+    if floor is not None:
         table.append(["random", *[exact(floor)] * len(lengths)])
     ends = ", ".join(f"{line[0]} {line[-1]}" for line in table if line[-1])
     summary = f"{title}; at {lengths[-1]} bits: {ends}."
-    return Figure(title, note, chart.svg(summary), ["method", *(f"{bits} bits" for bits in lengths)], table)
+    return Figure(title, note, chart.svg(summary), ["method", *(f"{bits} bits" for bits in lengths)], table,
+                  () if chart.labelled else named)  # fmt: skip
 
 
 def similarity_histogram(content: dict[str, Any]) -> Figure | None:
     """Cosines of what the bits retrieve, against the true neighbours'."""
-    histogram = content.get("histogram")
-    if not histogram:
+    histogram = content["histogram"]
+    if histogram is None:
         return None
-    edges = [float(edge) for edge in histogram["edges"]]
-    by_bits = sorted(((int(bits), counts) for bits, counts in (histogram.get("lsh") or {}).items()), reverse=True)
-    series = [("exact", "c-exact", histogram["exact"])]
-    series += [(f"{bits} bits", colour(f"lsh:{bits}"), counts) for bits, counts in by_bits]
-    shares = []
-    for label, style, counts in series:
-        if len(counts) != len(edges) - 1:
-            raise ValueError(f"{label} has {len(counts)} counts for {len(edges)} edges")
-        if not all(is_number(count) and count >= 0 for count in counts):
-            raise ValueError(f"{label} has counts that are none")
-        total = sum(counts) or 1
-        shares.append((label, style, [count / total for count in counts]))
+    edges = histogram["edges"]
+    series = [] if histogram["exact"] is None else [("exact", "c-exact", histogram["exact"])]
+    series += [(f"{bits} bits", colour(f"lsh:{bits}"), histogram["lsh"][bits])
+               for bits in sorted(histogram["lsh"], key=int, reverse=True)]  # fmt: skip
+    shares = [(label, style, [count / (sum(counts) or 1) for count in counts]) for label, style, counts in series]
     used = [i for i in range(len(edges) - 1) if any(part[i] > 0 for _, _, part in shares)]
     first, last = (used[0], used[-1] + 1) if used else (0, len(edges) - 1)
-    x = linear(edges[first : last + 1], decimal, "cosine with the anchor")
+    x = linear(edges[first : last + 1], COSINES, "cosine with the anchor")
     x = Axis(edges[first], edges[last], [tick for tick in x.ticks if edges[first] <= tick[0] <= edges[last]], x.label)
-    top = linear([share for _, _, part in shares for share in part], percent, zero=True)
+    top = linear([share for _, _, part in shares for share in part], SHARES, zero=True)
     chart = Chart(x, top)
     for place, (label, style, part) in enumerate(shares):
         steps = [point for i in range(first, last) for point in ((edges[i], part[i]), (edges[i + 1], part[i]))]
@@ -126,10 +139,10 @@ def similarity_histogram(content: dict[str, Any]) -> Figure | None:
 
 def bound_usage(content: dict[str, Any]) -> Figure | None:
     """Of what is retrieved, how much is as near as it should be, nearly, or not."""
-    rows = [row for row in _rows(content) if row["method"] == "lsh" and isinstance(row.get("bound"), dict)]
+    rows = [row for row in content["rows"] if row["method"] == "lsh" and row["bound"] is not None]
     if not rows:
         return None
-    a = (content.get("settings") or {}).get("a", "a")
+    a = content["settings"].get("a", "a")
     kinds = (("within_eps", "within eps", "c-near"), ("within_a_eps", f"within {a} eps", "c-close"),
              ("beyond", "beyond", "c-far"))  # fmt: skip
     left, right, height = 24 + LETTER * 5, WIDTH - 12, BAR * len(rows) + 62
@@ -144,8 +157,6 @@ def bound_usage(content: dict[str, Any]) -> Figure | None:
         parts.append(tag("text", str(row["bits"]), x=left - 10, y=y + 19, text_anchor="end", class_="name"))
         for name, label, style in kinds:
             share = row["bound"][name]
-            if not is_number(share) or not 0 <= share <= 1:
-                raise ValueError(f"{share} is not a share")
             width = share * (right - left)
             title = tag("title", f"{row['bits']} bits, {label}: {exact_percent(share)}")
             parts.append(tag("rect", title, x=x, y=y, width=max(0.0, width - 1), height=28, class_=f"bar {style}"))
@@ -165,7 +176,7 @@ def bound_usage(content: dict[str, Any]) -> Figure | None:
 
 def overlap_by_speed(content: dict[str, Any]) -> Figure | None:
     """Overlap against queries per second, with exact search at one end."""
-    exact = (content.get("exact") or {}).get("queries_per_second")
+    exact = content["exact"].get("queries_per_second")
     return _trade(content, "queries_per_second", exact, "Overlap against speed", "queries per second", thousands)
 
 
@@ -177,16 +188,14 @@ def overlap_by_compression(content: dict[str, Any]) -> Figure | None:
 def _trade(
     content: dict[str, Any], name: str, exact: float | None, title: str, label: str, text: Callable[[float], str]
 ) -> Figure | None:
-    rows = [row for row in _rows(content)
-            if row["method"] == "lsh" and is_number(row.get(name)) and row[name] > 0
-            and isinstance(row.get("overlap"), dict) and is_number(row["overlap"].get("mean"))]  # fmt: skip
+    rows = [row for row in content["rows"] if row["method"] == "lsh" and name in row and row["overlap"] is not None]
     if not rows:
         return None
     rows.sort(key=lambda row: row["bits"])
     points = [(f"{row['bits']} bits", row[name], row["overlap"]["mean"], colour(f"lsh:{row['bits']}")) for row in rows]
-    whole = [*points, ("exact", float(exact), 1.0, "c-exact")] if exact is not None and is_number(exact) else points
+    whole = points if exact is None else [*points, ("exact", exact, 1.0, "c-exact")]
     axis = logarithmic([x for _, x, _, _ in whole], text, label)
-    chart = Chart(axis, linear([y for _, _, y, _ in whole], percent, zero=True))
+    chart = Chart(axis, linear([y for _, _, y, _ in whole], SHARES, zero=True))
     chart.line([(x, y) for _, x, y, _ in points], "c-lsh4 thin")
     for point, x, y, style in whole:
         chart.dot(x, y, style, f"{point}: {exact_percent(y)} at {text(x)}", label=point)
@@ -207,10 +216,6 @@ def thousands(value: float) -> str:
 def times(value: float) -> str:
     """How many times."""
     return f"{value:.3g}x"
-
-
-def _rows(content: dict[str, Any]) -> list[dict[str, Any]]:
-    return [row for row in content.get("rows") or [] if "method" in row and is_number(row.get("bits"))]
 
 
 def _mean(edges: list[float], shares: list[float]) -> float:

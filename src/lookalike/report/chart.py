@@ -14,6 +14,7 @@ WIDTH, HEIGHT = 420.0, 260.0
 TOP, BOTTOM, LEFT, RIGHT = 12.0, 40.0, 46.0, 16.0  # margins
 GAP = 15.0  # between labels, so that they stay apart in the larger type of a phone
 LETTER = 7.0  # width of one
+MOST_TICKS = 6  # of a logarithmic axis
 LONGEST_LABEL = 24  # letters; beyond that a legend is better than labels
 Point = tuple[float, float]
 
@@ -28,26 +29,60 @@ class Axis(NamedTuple):
     log: bool = False
 
 
-def linear(values: Iterable[float], text: Callable[[float], str], label: str = "", *, zero: bool = False) -> Axis:
-    """An axis that begins and ends at round numbers."""
+class Scale(NamedTuple):
+    """What the numbers of an axis are: how they are written, what they can be, and how far an axis zooms in."""
+
+    unit: float = 1.0
+    suffix: str = ""
+    low: float = -math.inf
+    high: float = math.inf
+    span: float = 0.0  # the least that an axis covers, so that noise does not look like a difference
+    abbreviated: bool = False  # 12,000 as 12k
+
+    def texts(self, values: Sequence[float], step: float) -> list[str]:
+        """Write the marks of an axis, `step` apart, with as many decimals as tell them apart."""
+        unit, suffix = self.unit, self.suffix
+        if self.abbreviated:
+            largest = max(map(abs, values))
+            unit, suffix = next(((size, name) for size, name in UNITS if largest >= 10 * size), (1.0, ""))
+        decimals = next((d for d in range(12) if math.isclose(round(step / unit, d), step / unit, rel_tol=1e-6)), 12)
+        return [f"{value / unit:,.{decimals}f}{suffix}" for value in values]
+
+
+UNITS = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
+SHARES = Scale(0.01, "%", 0.0, 1.0, span=0.02)
+COSINES = Scale(low=-1.0, high=1.0, span=0.02)
+PLAIN = Scale(abbreviated=True)
+WHOLE = Scale(span=4, abbreviated=True)
+RELATIVE_SPAN = 0.02  # of the largest value, where a scale names no span,
+NARROWEST = 1e-4  # but no less than this
+
+
+def linear(values: Iterable[float], scale: Scale = PLAIN, label: str = "", *, zero: bool = False) -> Axis:
+    """An axis that begins and ends at round numbers, within the scale and no narrower than its span."""
     known = [*values, *([0.0] if zero else [])]
     low, high = min(known), max(known)
-    if high - low < 1e-9 * max(1.0, abs(high)):
-        low, high = low - (0.0 if zero else 0.5 * abs(low) or 0.5), high + (0.5 * abs(high) or 0.5)
+    span = scale.span or max(NARROWEST, RELATIVE_SPAN * max(abs(low), abs(high)) or 1.0)
+    if high - low < span:
+        middle = (low + high) / 2
+        low, high = (low, low + span) if zero and low >= 0 else (middle - span / 2, middle + span / 2)
+    low, high = max(scale.low, min(low, scale.high - span)), min(scale.high, max(high, scale.low + span))
     rough = (high - low) / 4
     unit = 10.0 ** math.floor(math.log10(rough))
     step = unit * min((1, 2, 2.5, 5, 10), key=lambda x: abs(math.log(x * unit / rough)))
     first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
-    return Axis(first * step, last * step, [(i * step, text(i * step)) for i in range(first, last + 1)], label)
+    marks = [i * step for i in range(first, last + 1)]
+    return Axis(marks[0], marks[-1], list(zip(marks, scale.texts(marks, step), strict=True)), label)
 
 
 def epochs(values: Iterable[float]) -> Axis:
     """An axis of whole numbers."""
     known = list(values)
     low, high = min(known), max(known)
-    step = next(s for s in (1, 2, 5, 10, 20, 50, 100, 200, 500, 10**9) if (high - low) / s <= 9)
+    step = next(s for s in (f * 10**d for d in range(10) for f in (1, 2, 5)) if (high - low) / s <= 9)
     ticks = [float(i) for i in range(math.ceil(low), math.floor(high) + 1) if i % step == 0 or low == high]
-    return Axis(low, high if high > low else low + 1, [(i, f"{i:.0f}") for i in ticks], "epoch")
+    # A single epoch stands at the end, beside its label: from the beginning a leader would look like a curve.
+    return Axis(low if high > low else low - 1, high, [(i, f"{i:.0f}") for i in ticks], "epoch")
 
 
 def marked(values: Iterable[float], text: Callable[[float], str], label: str) -> Axis:
@@ -58,14 +93,17 @@ def marked(values: Iterable[float], text: Callable[[float], str], label: str) ->
 
 def logarithmic(values: Iterable[float], text: Callable[[float], str], label: str) -> Axis:
     """A logarithmic axis marked at powers of ten, or more often where it is short."""
-    known = [value for value in values if value > 0]
+    known = list(values)
     low, high = min(known) / 1.3, max(known) * 1.3
     decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    for factors in ((1, 2, 5), (1, 3), (1,)):
-        ticks = [f * 10.0**d for d in decades for f in factors if low <= f * 10.0**d <= high]
-        if len(ticks) <= 6:
+    every = math.ceil(len(decades) / MOST_TICKS)
+    for factors, stride in (((1, 2, 5), 1), ((1, 3), 1), ((1,), 1), ((1,), every)):
+        ticks = [f * 10.0**d for d in decades if d % stride == 0 for f in factors]
+        ticks = [tick for tick in ticks if low <= tick <= high]
+        if len(ticks) <= MOST_TICKS:
             break
-    return Axis(low, high, [(tick, text(tick)) for tick in ticks], label, log=True)
+    texts = {text(tick): tick for tick in (ticks if len(ticks) > 1 else (min(known), max(known)))}
+    return Axis(low, high, [(tick, said) for said, tick in texts.items()], label, log=True)
 
 
 class Chart:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import math
 import statistics
-from operator import itemgetter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from lookalike.report.chart import Chart, epochs, linear
+from lookalike.report.chart import COSINES, PLAIN, SHARES, WHOLE, Chart, Scale, epochs, linear
 from lookalike.report.groups import Group, colour
 
 if TYPE_CHECKING:
@@ -27,39 +25,34 @@ class Figure(NamedTuple):
     legend: tuple[tuple[str, str], ...] = ()  # label and style, where labels found no room in the picture
 
 
-def percent(value: float) -> str:
-    """Of a share, as an axis has it."""
-    return f"{round(100 * value, 2):g}%"
-
-
 def exact_percent(value: float) -> str:
-    """Of a share, as a table has it."""
+    """Format a share as a table has it."""
     return f"{value:.2%}"
 
 
 def decimal(value: float) -> str:
-    """With three digits, or all before the point."""
+    """Format a number with three digits, or all before the point."""
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
 
 
-CURVES: tuple[tuple[str, str, str, Callable[[float], str], Callable[[float], str], bool], ...] = (
+CURVES: tuple[tuple[str, str, str, Scale, Callable[[float], str], bool], ...] = (
     ("recall@1", "Recall@1", "How often the nearest reference is the right one, on classes never trained on.",
-     percent, exact_percent, False),
+     SHARES, exact_percent, False),
     ("loss", "Loss", "InfoNCE, averaged over the epoch. Harder batches cost more: a higher loss is no worse model.",
-     decimal, decimal, False),
+     PLAIN, decimal, False),
     ("hardest_negative", "Hardest negative in the batch", "Its cosine with the anchor: how hard the batches are.",
-     decimal, decimal, False),
+     COSINES, decimal, False),
     ("mining_share", "Time spent mining", "Share of the epoch spent on finding hard negatives and composing batches.",
-     percent, exact_percent, True),
+     SHARES, exact_percent, True),
 )  # fmt: skip
 
 
 def curves(groups: Sequence[Group]) -> list[Figure]:
-    """A figure per metric, a line per sampler: the mean over seeds in the range that they span."""
+    """Draw a figure per metric with a line per sampler: the mean over seeds in the range that they span."""
     found = []
-    for name, title, note, text, exact, zero in CURVES:
-        series = [(group.label, group.style, over_seeds(group, itemgetter(name))) for group in groups]
-        figure = by_epoch(series, f"{title} by epoch", note, text, exact, zero=zero)
+    for name, title, note, scale, exact, zero in CURVES:
+        series = [(group.label, group.style, over_seeds(group, name)) for group in groups]
+        figure = by_epoch(series, f"{title} by epoch", note, scale, exact, zero=zero)
         if figure is not None:
             found.append(figure)
     return found
@@ -68,17 +61,14 @@ def curves(groups: Sequence[Group]) -> list[Figure]:
 Series = dict[int, list[float]]  # the values of an epoch, one per seed
 
 
-def over_seeds(group: Group, value_of: Callable[[dict[str, Any]], Any]) -> Series:
-    """A metric by epoch; what is no finite number is left out."""
+def over_seeds(group: Group, name: str, bits: str | None = None) -> Series:
+    """Collect a metric by epoch, or what it is at a number of bits, from the runs that recorded it."""
     series: Series = {}
     for run in group.runs:
         for epoch in run.epochs:
-            try:
-                value = value_of(epoch)
-            except (KeyError, TypeError):  # not recorded
-                continue
-            if is_number(value):
-                series.setdefault(int(epoch["epoch"]), []).append(float(value))
+            value = epoch.get(name) if bits is None else epoch.get(name, {}).get(bits)
+            if value is not None:
+                series.setdefault(epoch["epoch"], []).append(float(value))
     return dict(sorted(series.items()))
 
 
@@ -86,7 +76,7 @@ def by_epoch(
     named: Sequence[tuple[str, str, Series]],
     title: str,
     note: str,
-    text: Callable[[float], str],
+    scale: Scale,
     exact: Callable[[float], str],
     *,
     zero: bool = False,
@@ -97,7 +87,7 @@ def by_epoch(
         return None
     numbers = sorted({epoch for _, _, series in named for epoch in series})
     values = [value for _, _, series in named for part in series.values() for value in part]
-    chart = Chart(epochs(numbers), linear(values, text, zero=zero), labels=[label for label, _, _ in named])
+    chart = Chart(epochs(numbers), linear(values, scale, zero=zero), labels=[label for label, _, _ in named])
     several = any(len(part) > 1 for _, _, series in named for part in series.values())
     for _, style, series in named:
         if several and len(series) > 1:
@@ -122,40 +112,28 @@ def by_epoch(
 
 
 def bits_by_epoch(groups: Sequence[Group]) -> Figure | None:
-    """Where the number of bits changed during training."""
-    series = [(g.label, g.style, over_seeds(g, itemgetter("bits"))) for g in groups]
+    """Draw the number of bits where it changed during training."""
+    series = [(g.label, g.style, over_seeds(g, "bits")) for g in groups]
     series = [each for each in series if len({value for values in each[2].values() for value in values}) > 1]
-    if not series:
-        return None
-    whole = "{:.0f}".format
-    return by_epoch(series, "Bits in use by epoch", "Chosen during training from a sample of embeddings.", whole, whole)
+    note = "Chosen during training from a sample of embeddings."
+    return by_epoch(series, "Bits in use by epoch", note, WHOLE, "{:.0f}".format)
 
 
-TRACKED: tuple[tuple[str, str, str, Callable[[float], str], Callable[[float], str]], ...] = (
+TRACKED: tuple[tuple[str, str, str, Scale, Callable[[float], str]], ...] = (
     ("overlap", "Overlap", "Share of the nearest in bits that are among the nearest by cosine.",
-     percent, exact_percent),
+     SHARES, exact_percent),
     ("positional_distance", "Positional distance", "Mean difference of places in both rankings; lower is better.",
-     decimal, decimal),
+     PLAIN, decimal),
 )  # fmt: skip
 
 
 def tracked(group: Group) -> list[Figure]:
-    """Overlap and positional distance by epoch, a line per number of bits, where a run recorded them."""
+    """Draw overlap and positional distance by epoch, a line per number of bits, where a run recorded them."""
     found = []
-    for name, title, note, text, exact in TRACKED:
-        entries = [e[name] for run in group.runs for e in run.epochs if isinstance(e.get(name), dict)]
-        lengths = sorted({int(key) for entry in entries for key in entry if key.isdigit()})
-        series = [(f"{bits} bits", colour(f"lsh:{bits}"), over_seeds(group, _at(name, bits))) for bits in lengths]
-        figure = by_epoch(series, f"{title} by epoch, {group.label}", note, text, exact, zero=True)
+    for name, title, note, scale, exact in TRACKED:
+        lengths = sorted({bits for run in group.runs for epoch in run.epochs for bits in epoch.get(name, {})}, key=int)
+        series = [(f"{bits} bits", colour(f"lsh:{bits}"), over_seeds(group, name, bits)) for bits in lengths]
+        figure = by_epoch(series, f"{title} by epoch, {group.label}", note, scale, exact, zero=True)
         if figure is not None:
             found.append(figure)
     return found
-
-
-def _at(name: str, bits: int) -> Callable[[dict[str, Any]], Any]:
-    return lambda epoch: epoch[name][str(bits)]
-
-
-def is_number(value: Any) -> bool:
-    """A finite one."""
-    return isinstance(value, float | int) and not isinstance(value, bool) and math.isfinite(value)

@@ -15,7 +15,7 @@ from torch import Tensor
 from lookalike.embedding import embed_part, load_run_data, load_run_model
 from lookalike.hashing import SignHasher
 from lookalike.negatives import hard_negatives, hardest_positives
-from lookalike.report.markup import Markup, tag
+from lookalike.report.markup import Markup, shortened, tag
 from lookalike.search.cosine import cosine_topk
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class Gallery:
 
 def run_for_gallery(runs: list[Run]) -> Run | None:
     """The finished run to look into: of those that mine in bits the best, otherwise the best."""
-    finished = [run for run in runs if run.result and (run.path / "model.safetensors").is_file()]
+    finished = [run for run in runs if run.result and run.weights.exists()]
     return max(finished, key=lambda run: (run.config["sampler"] == "lsh", _recall(run)), default=None)
 
 
@@ -140,7 +140,7 @@ def as_markup(item: Any) -> Markup:
     """A picture of an image [channels, height, width], otherwise text."""
     if not isinstance(item, Tensor) or item.ndim != 3:
         text = " ".join(str(item).split())
-        return tag("span", text if len(text) <= LONGEST_TEXT else text[: LONGEST_TEXT - 1] + "…", class_="text")
+        return tag("span", shortened(text, LONGEST_TEXT), class_="text")
     from PIL import Image  # noqa: PLC0415 - only here
 
     pixels = item.float().cpu()
@@ -167,4 +167,4 @@ def _bits(run: Run) -> int:
 
 
 def _recall(run: Run) -> float:
-    return float(((run.result or {}).get("metrics") or {}).get("recall@1", 0.0))
+    return float(run.result["metrics"]["recall@1"]) if run.result else 0.0

@@ -7,12 +7,14 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from lookalike.report.markup import shortened
 from lookalike.settings import STRATEGIES
 
 if TYPE_CHECKING:
     from lookalike.report.sources import Run
 
 SHADES = 5  # of blue, for codes of up to 64, 128, 256, 512 and more bits
+LONGEST_VALUE = 40  # characters of a setting in a label
 MINED = ("hardness", "clusters", "method")  # settings without a meaning for random batches
 
 
@@ -76,7 +78,7 @@ def colour(strategy: str) -> str:
     name, _, rest = strategy.partition(",")[0].partition(":")
     if name != "lsh":
         return f"c-{name}" if name in STRATEGIES else "c-other"
-    bits = int(rest) if rest.isdigit() and int(rest) > 0 else 512
+    bits = int(rest) if rest.isascii() and rest.isdigit() and int(rest[:18]) > 0 else 512
     return f"c-lsh{min(SHADES, max(1, math.ceil(math.log2(bits)) - 5))}"
 
 
@@ -85,7 +87,7 @@ def _place(config: dict[str, Any]) -> tuple[int, float, float, str]:
     return (
         order.index(config["sampler"]) if config["sampler"] in order else len(order),
         bits if isinstance(bits, int) else math.inf,
-        hardness if isinstance(hardness, float | int) else 1.0,
+        1.0 if hardness is None else hardness,
         str(config.get("data", "")),
     )
 
@@ -102,8 +104,7 @@ def _suffixes(alternatives: list[list[Run]]) -> list[list[str]]:
     words = {"data_checksum": "data", "data": "", "learning_rate": "lr", "model": ""}
 
     def said(name: str, value: Any) -> str:
-        return (
-            f"{words.get(name, name.replace('_', ' '))} {f'{value:g}' if isinstance(value, float) else value}".strip()
-        )
+        text = f"{value:g}" if isinstance(value, float) else str(value)
+        return f"{words.get(name, name.replace('_', ' '))} {shortened(text, LONGEST_VALUE)}".strip()
 
     return [[said(name, config.get(name)) for name in varying] for config in configs]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from html import escape
 from typing import TYPE_CHECKING
 
@@ -11,12 +12,28 @@ if TYPE_CHECKING:
 
 VOID = ("meta", "img", "br")  # have no end tag
 SHAPES = ("path", "line", "rect", "circle")
+UNPRINTABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
 
 
 class Markup(str):
     """Text that is markup: it is not escaped again."""
 
     __slots__ = ()
+
+
+def printable(text: str) -> str:
+    """Replace what neither UTF-8 nor HTML can hold: control characters and halves of surrogate pairs.
+
+    Examples:
+        >>> printable("one\\x00two")
+        'one\ufffdtwo'
+    """
+    return UNPRINTABLE.sub("\ufffd", text)
+
+
+def shortened(text: str, longest: int) -> str:
+    """Cut a text off after so many characters, the last of them an ellipsis."""
+    return text if len(text) <= longest else text[: longest - 1] + "\u2026"
 
 
 def tag(name: str, *content: str, **attributes: object) -> Markup:
@@ -27,7 +44,7 @@ def tag(name: str, *content: str, **attributes: object) -> Markup:
         '<p class="note">1 &lt; 2 <b>so it is</b></p>'
     """
     named = {key.rstrip("_").replace("_", "-"): value for key, value in attributes.items() if value is not None}
-    opened = name + "".join(f' {key}="{escape(_number(value))}"' for key, value in named.items())
+    opened = name + "".join(f' {key}="{escape(printable(_number(value)))}"' for key, value in named.items())
     if name in VOID:
         return Markup(f"<{opened}>")
     if name in SHAPES and not content:
@@ -37,7 +54,7 @@ def tag(name: str, *content: str, **attributes: object) -> Markup:
 
 def join(parts: Iterable[str]) -> Markup:
     """One piece of markup after the other."""
-    return Markup("".join(part if isinstance(part, Markup) else escape(part, quote=False) for part in parts))
+    return Markup("".join(part if isinstance(part, Markup) else escape(printable(part), quote=False) for part in parts))
 
 
 def table(headings: Sequence[str], rows: Sequence[Sequence[str]], *, name: str, class_: str | None = None) -> Markup:

@@ -6,28 +6,25 @@ import json
 import statistics
 from typing import TYPE_CHECKING, Any
 
-from lookalike.report.chart import LETTER, TOP, WIDTH, Axis, Chart, linear, picture, symbol
-from lookalike.report.figures import Figure, decimal, exact_percent, is_number, percent
+from lookalike.report.chart import LETTER, PLAIN, SHARES, TOP, WIDTH, Axis, Chart, linear, picture, symbol
+from lookalike.report.figures import Figure, exact_percent
 from lookalike.report.groups import Group, colour, essential, strategy_of
-from lookalike.report.markup import tag
+from lookalike.report.markup import shortened, tag
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 ROW = 34.0  # height of one
+LONGEST_NAME = 30  # letters beside a row
 
 
 def recall_by_sampler(rows: Sequence[dict[str, Any]], settings: dict[str, Any]) -> Figure:
     """R@1 of every sampler: seeds as dots, mean and standard deviation."""
     known = [(row["sampler"], row["recall@1"]) for row in rows]
-    spans = [
-        v for _, r in known for v in [*r["values"], max(0.0, r["mean"] - (r["sd"] or 0)), r["mean"] + (r["sd"] or 0)]
-    ]
-    if not all(map(is_number, spans)):
-        raise ValueError("a recall is not a number")
-    axis = linear(spans, percent)
-    height, left = ROW * len(known) + 44, 20 + LETTER * max(len(name) for name, _ in known)
-    right = WIDTH - 64
+    ends = {name: (max(0.0, r["mean"] - (r["sd"] or 0)), min(1.0, r["mean"] + (r["sd"] or 0))) for name, r in known}
+    axis = linear([value for name, r in known for value in (*r["values"], r["mean"], *ends[name])], SHARES)
+    longest = max(len(shortened(name, LONGEST_NAME)) for name, _ in known)
+    height, left, right = ROW * len(known) + 44, 20 + LETTER * longest, WIDTH - 64
 
     def at(value: float) -> float:
         return left + (value - axis.low) / (axis.high - axis.low) * (right - left)
@@ -39,10 +36,10 @@ def recall_by_sampler(rows: Sequence[dict[str, Any]], settings: dict[str, Any]) 
     for place, (name, recall) in enumerate(known):
         y, style = TOP + ROW * (place + 0.5), style_of(name, settings)
         mean, deviation = recall["mean"], recall["sd"]
-        parts.append(tag("text", name, x=left - 12, y=y + 4, text_anchor="end", class_="name"))
+        parts.append(tag("text", shortened(name, LONGEST_NAME), x=left - 12, y=y + 4, text_anchor="end", class_="name"))
         if deviation is not None:
-            ends = f"M{at(max(0.0, mean - deviation)):.1f} {y}H{at(mean + deviation):.1f}"
-            parts.append(tag("path", d=ends, class_=f"whisker wide {style}"))
+            low, high = ends[name]
+            parts.append(tag("path", d=f"M{at(low):.1f} {y}H{at(high):.1f}", class_=f"whisker wide {style}"))
             parts += [tag("circle", cx=at(v), cy=y, r=2.2, class_=f"seed {style}") for v in recall["values"]]
         title = tag("title", f"{name}: {exact_percent(mean)}")
         parts.append(tag("path", title, d=symbol(style), class_=f"dot {style}",
@@ -60,17 +57,17 @@ def recall_by_sampler(rows: Sequence[dict[str, Any]], settings: dict[str, Any]) 
 
 def recall_by_memory(rows: Sequence[dict[str, Any]], settings: dict[str, Any]) -> Figure | None:
     """R@1 against what a sampler keeps between epochs: where bits and floats differ."""
-    rows = [row for row in rows if is_number(row["kept_bytes"])]
+    rows = [row for row in rows if row["kept_bytes"] is not None]
     if len({row["kept_bytes"] for row in rows}) < 2:
         return None
     scale, unit = (1e6, "MB") if max(row["kept_bytes"] for row in rows) >= 1e6 else (1e3, "kB")
     known = [(row["sampler"], row["kept_bytes"] / scale, row["recall@1"]["mean"]) for row in rows]
-    x = linear([kept for _, kept, _ in known], decimal, f"{unit} kept between epochs", zero=True)
+    x = linear([kept for _, kept, _ in known], PLAIN, f"{unit} kept between epochs", zero=True)
     x = Axis(x.low, x.high * 1.12, x.ticks, x.label)
-    chart = Chart(x, linear([recall for _, _, recall in known], percent))
+    chart = Chart(x, linear([recall for _, _, recall in known], SHARES))
     for name, kept, recall in known:
         title = f"{name}: {exact_percent(recall)} with {kept:.2f} {unit}"
-        chart.dot(kept, recall, style_of(name, settings), title, label=name)
+        chart.dot(kept, recall, style_of(name, settings), title, label=shortened(name, LONGEST_NAME))
     summary = (
         "Recall@1 against memory: " + "; ".join(f"{n} {exact_percent(r)}, {k:.2f} {unit}" for n, k, r in known) + "."
     )
@@ -83,7 +80,7 @@ def hardness_curve(groups: Sequence[Group]) -> Figure | None:
     """R@1 against the share of hard negatives in a batch, for groups that differ in nothing else."""
     families: dict[str, list[Group]] = {}
     for group in groups:
-        if is_number(group.config.get("hardness")) and any(run.result for run in group.runs):
+        if "hardness" in group.config and any(run.result for run in group.runs):
             rest = {name: value for name, value in essential(group.config).items() if name != "hardness"}
             families.setdefault(json.dumps(rest, sort_keys=True), []).append(group)
     lines = []
@@ -96,7 +93,7 @@ def hardness_curve(groups: Sequence[Group]) -> Figure | None:
         return None
     values = [value for _, recalls in lines for part in recalls.values() for value in part]
     x = Axis(0, 1, [(i / 4, f"{i / 4:g}") for i in range(5)], "hardness: share of hard negatives in a batch")
-    chart = Chart(x, linear(values, percent), labels=[label for label, _ in lines])
+    chart = Chart(x, linear(values, SHARES), labels=[label for label, _ in lines])
     for label, recalls in lines:
         means = [(hardness, statistics.mean(part)) for hardness, part in recalls.items()]
         chart.line(means, colour(label), label)

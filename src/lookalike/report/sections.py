@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lookalike.report import analysis, figures, outcomes
 from lookalike.report.groups import Group, grouped, strategy_of
-from lookalike.report.markup import Markup, join, table, tag
+from lookalike.report.markup import Markup, join, printable, table, tag
 from lookalike.report.showcase import showcase
 from lookalike.report.speed import speed_by_size
-from lookalike.report.standings import Standings, check, of_comparison, of_runs
+from lookalike.report.standings import Standings, of_comparison, of_runs
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from lookalike.report.gallery import Gallery
     from lookalike.report.sources import Sources
 
-DAMAGE = (KeyError, TypeError, ValueError, IndexError, AttributeError, ZeroDivisionError, OverflowError)
+DAMAGE = (  # what a defect of ours could raise: the rest of the page is worth having
+    ArithmeticError, AttributeError, LookupError, RecursionError, StopIteration, TypeError, ValueError,
+)  # fmt: skip
 
 
 class Section(NamedTuple):
@@ -59,7 +61,7 @@ class Content:
         try:
             return make(*arguments)
         except DAMAGE as error:
-            self.notices.append(f"{what} cannot be shown ({type(error).__name__}: {error}).")
+            self.notices.append(printable(f"{what} cannot be shown ({type(error).__name__}: {error})."))
             return None
 
     def _tables(self) -> list[Section]:
@@ -67,7 +69,6 @@ class Content:
         comparisons = self.sources.comparisons
         found = [self._attempt(f"The table of {path}", of_comparison, content) for path, content in comparisons]
         loose = [run for run in self.sources.runs if not run.of_comparison]
-        loose = [run for run in loose if self._attempt(f"{run.path} in the table", check, run)]
         found.append(self._attempt("The table of the runs", of_runs, loose))
         sections: list[Section] = []
         for each in filter(None, found):
@@ -183,9 +184,8 @@ def grid(drawn: list[Figure]) -> Markup:
 
 def _about(path: Path, content: dict[str, Any]) -> str:
     """What an analysis was made of."""
-    settings = content.get("settings")
-    known = settings if isinstance(settings, dict) else {}
+    known = content["settings"]
     words = {"n": "{:,} embeddings", "dim": "{} dimensions", "k": "the {} nearest", "anchors": "{:,} anchors"}
-    parts = [text.format(known[name]) for name, text in words.items() if isinstance(known.get(name), int)]
+    parts = [text.format(known[name]) for name, text in words.items() if name in known]
     source = path.parent.name if path.name == "analysis.json" else path.name
     return f"{source}: {', '.join(parts)}." if parts else f"{source}."

@@ -1,17 +1,33 @@
-"""Reading what a report is made of: folders of runs, of comparisons, of analyses; what is damaged is said."""
+"""What a report is made of: runs, comparisons, analyses and benchmarks, found in folders, read and checked.
+
+Everything that leaves this module was checked: figures draw it without looking again. What did not fit is left out and
+named in `notices`.
+"""
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+
+from lookalike.report.checking import Checker
+from lookalike.report.markup import printable
+from lookalike.report.reading import Damaged, parse_object, read_bytes
+from lookalike.report.schema import (
+    checked_analysis,
+    checked_benchmark,
+    checked_comparison,
+    checked_config,
+    checked_epochs,
+    checked_result,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-EXPECTED = "config.json (a run), compare.json (a comparison) or analysis.json (an analysis)"
-MOST_EPOCHS = 10**6
+CONFIG, METRICS, RESULT, WEIGHTS = "config.json", "metrics.jsonl", "result.json", "model.safetensors"  # of a run
+TABLE, ANALYSIS = "compare.json", "analysis.json"
+EXPECTED = f"{CONFIG} (a run), {TABLE} (a comparison) or {ANALYSIS} (an analysis)"
 
 
 @dataclass(frozen=True)
@@ -20,7 +36,7 @@ class Run:
 
     path: Path
     config: dict[str, Any]
-    epochs: list[dict[str, Any]]  # the lines of metrics.jsonl
+    epochs: list[dict[str, Any]]
     result: dict[str, Any] | None  # None: not finished
     of_comparison: bool = False  # whether a comparison's table has it already
 
@@ -28,6 +44,11 @@ class Run:
     def state(self) -> str:
         """Empty for a finished run."""
         return "" if self.result else f"epoch {len(self.epochs)} of {self.config.get('epochs', '?')}"
+
+    @property
+    def weights(self) -> Path:
+        """Where its final weights are."""
+        return self.path / WEIGHTS
 
 
 @dataclass
@@ -38,104 +59,122 @@ class Sources:
     comparisons: list[tuple[Path, dict[str, Any]]] = field(default_factory=list)
     analyses: list[tuple[Path, dict[str, Any]]] = field(default_factory=list)
     benchmarks: list[tuple[Path, dict[str, Any]]] = field(default_factory=list)  # of the search
-    notices: list[str] = field(default_factory=list)  # what could not be read, in sentences
+    notices: list[str] = field(default_factory=list)  # what is left out and why, in sentences
+    _read: set[Path] = field(default_factory=set)
 
     def add(self, path: Path) -> bool:
-        """Read what there is at a path, if it is anything, and say whether it is."""
+        """Read what there is at a path, and return whether there is anything."""
         if path.is_file():
-            name = {"config.json": "", "compare.json": "", "analysis.json": "analysis.json"}.get(path.name)
-            if name == "":
+            if path.name in (CONFIG, TABLE):
                 return self.add(path.parent)
-            return path.suffix == ".json" and self._add_analysis(path, named=name is None)
-        found = (path / "analysis.json").is_file() and self._add_analysis(path / "analysis.json")
-        if (path / "config.json").is_file():
+            return path.suffix == ".json" and self._add_file(path)
+        found = (path / ANALYSIS).is_file() and self._add_file(path / ANALYSIS)
+        if (path / CONFIG).is_file():
             self._add_run(path)
             return True
-        has_table = (path / "compare.json").is_file() and self._add_comparison(path / "compare.json")
-        inner = sorted(file.parent for file in path.glob("*/config.json"))
+        is_comparison = (path / TABLE).is_file()
+        has_table = is_comparison and self._add_comparison(path / TABLE)
+        inner = sorted(file.parent for file in path.glob(f"*/{CONFIG}"))
         for folder in inner:
             self._add_run(folder, of_comparison=has_table)
-        for file in sorted(path.glob("*/analysis.json")):
-            found = self._add_analysis(file) or found
-        return bool(found or has_table or inner or (path / "compare.json").is_file())
+        for file in sorted(path.glob(f"*/{ANALYSIS}")):
+            found = self._add_file(file) or found
+        return bool(found or is_comparison or inner)
 
     def _add_run(self, path: Path, *, of_comparison: bool = False) -> None:
-        if any(run.path.resolve() == path.resolve() for run in self.runs):
+        if self._is_known(path):
             return
-        config = self._read(path / "config.json", "the run is left out")
+        config = self._checked(path / CONFIG, checked_config, "the run is left out")
         if config is None:
             return
-        if not isinstance(config.get("sampler"), str):
-            self.notices.append(f"{path / 'config.json'} names no sampler: the run is left out.")
-            return
-        epochs = self._read_lines(path / "metrics.jsonl")
+        epochs = self._epochs(path / METRICS)
         result = None
-        if (path / "result.json").is_file():
-            result = self._read(path / "result.json", "the run is shown as far as its metrics go")
+        if (path / RESULT).is_file():
+            result = self._checked(path / RESULT, checked_result, "the run is shown as far as its metrics go")
+        if result is not None:
+            result["config"] = {"seed": 0, **config}
         run = Run(path, config, epochs, result, of_comparison)
         self.runs.append(run)
         if not epochs:
-            self.notices.append(f"{path}: no epoch is finished, so there are no metrics.")
-        elif result is None:
-            self.notices.append(f"{path} is not finished and shown as far as it got, {run.state}.")
-        if (path / "analysis.json").is_file():
-            self._add_analysis(path / "analysis.json")
+            self.say(f"{path}: no epoch is finished, so there are no metrics.")
+        elif not (path / RESULT).is_file():
+            self.say(f"{path} is not finished and shown as far as it got, {run.state}.")
+        if (path / ANALYSIS).is_file():
+            self._add_file(path / ANALYSIS)
 
     def _add_comparison(self, path: Path) -> bool:
-        if any(path.resolve() == other.resolve() for other, _ in self.comparisons):
-            return True
-        content = self._read(path, "its runs are shown one by one")
-        if content is None:
-            return False
-        if not isinstance(content.get("rows"), list) or not content["rows"]:
-            self.notices.append(f"{path} has no rows: its runs are shown one by one.")
-            return False
-        self.comparisons.append((path.parent, content))
-        return True
+        if not self._is_known(path):
+            content = self._checked(path, checked_comparison, "its runs are shown one by one")
+            if content is None:
+                return False
+            self.comparisons.append((path.parent, {"data": path.parent.name, **content}))
+        return any(folder.resolve() == path.parent.resolve() for folder, _ in self.comparisons)
 
-    def _add_analysis(self, path: Path, *, named: bool = False) -> bool:
-        if any(path.resolve() == other.resolve() for other, _ in self.analyses):
+    def _add_file(self, path: Path) -> bool:
+        """Read an analysis, a benchmark of the search, or a comparison whose file was renamed."""
+        if self._is_known(path):
             return True
-        content = self._read(path, "the analysis is left out")
+        content = self._object(path, "the analysis is left out")
         if content is None:
             return True
-        if isinstance(content.get("search"), list):
-            self.benchmarks.append((path, content))
+        if not {"search", "rows", "histogram"} & set(content):
+            self.say(f"{path} is not a run: it is none of {EXPECTED}, and no benchmark of the search.")
             return True
-        if "rows" not in content and "histogram" not in content:
-            if not named:
-                self.notices.append(f"{path} has neither rows nor a histogram: the analysis is left out.")
-            return not named
-        self.analyses.append((path, content))
+        checker = Checker(path)
+        if "seeds" in content:  # a comparison under another name
+            table = checked_comparison(content, checker)
+            self.comparisons += [] if table is None else [(path, {"data": path.stem, **table})]
+        elif isinstance(content.get("search"), list):
+            benchmark = checked_benchmark(content, checker)
+            self.benchmarks += [] if benchmark is None else [(path, benchmark)]
+        else:
+            analysis = checked_analysis(content, checker)
+            self.analyses += [] if analysis is None else [(path, analysis)]
+        self.say(*checker.notices())
         return True
 
-    def _read(self, path: Path, otherwise: str) -> dict[str, Any] | None:
-        """An object from a JSON file; None, with a notice, if there is none in it."""
-        try:
-            content = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            self.notices.append(f"{path} cannot be read ({error}): {otherwise}.")
-            return None
-        if not isinstance(content, dict):
-            self.notices.append(f"{path} holds {type(content).__name__}, not an object: {otherwise}.")
-            return None
-        return content
-
-    def _read_lines(self, path: Path) -> list[dict[str, Any]]:
-        """The epochs of metrics.jsonl, without damaged lines."""
+    def _epochs(self, path: Path) -> list[dict[str, Any]]:
+        """Read metrics.jsonl without its damaged lines."""
         if not path.is_file():
             return []
-        epochs = []
-        for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines(), 1):
+        try:
+            data = read_bytes(path)
+        except Damaged as error:
+            self.say(f"{path} {error}: there are no metrics of the run.")
+            return []
+        lines, checker = [], Checker(path)
+        for number, line in enumerate(data.split(b"\n"), 1):
             try:
-                epoch = json.loads(line)
-                if not 0 < epoch["epoch"] < MOST_EPOCHS:
-                    raise ValueError
-            except (ValueError, TypeError, KeyError):
-                self.notices.append(f"{path}, line {number}, is damaged and left out.")
-            else:
-                epochs.append(epoch)
+                lines += [(f"line {number}", parse_object(line))] if line.strip() else []
+            except Damaged:
+                checker.leave_out("the line is damaged and left out", f"line {number}")
+        epochs = checked_epochs(lines, checker)
+        self.say(*checker.notices())
         return epochs
+
+    def _checked(self, path: Path, check: Any, otherwise: str) -> dict[str, Any] | None:
+        content, checker = self._object(path, otherwise), Checker(path)
+        found: dict[str, Any] | None = None if content is None else check(content, checker)
+        self.say(*checker.notices())
+        return found
+
+    def _object(self, path: Path, otherwise: str) -> dict[str, Any] | None:
+        try:
+            return parse_object(read_bytes(path))
+        except Damaged as error:
+            self.say(f"{path} {error}: {otherwise}.")
+            return None
+
+    def _is_known(self, path: Path) -> bool:
+        """Whether this was read before, by whatever name."""
+        resolved = path.resolve()
+        known = resolved in self._read
+        self._read.add(resolved)
+        return known
+
+    def say(self, *sentences: str) -> None:
+        """Add notices."""
+        self.notices += [printable(sentence) for sentence in sentences]
 
 
 def read_sources(paths: Iterable[Path]) -> Sources:
@@ -143,7 +182,7 @@ def read_sources(paths: Iterable[Path]) -> Sources:
 
     Raises:
         FileNotFoundError: A path does not exist.
-        ValueError: A path is none of these, or nothing in all of them can be read.
+        ValueError: A folder holds none of these, or nothing in all paths can be read.
     """
     sources = Sources()
     for path in paths:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from lookalike.report.chart import Chart, logarithmic
-from lookalike.report.figures import Figure, is_number
+from lookalike.report.figures import Figure
 from lookalike.report.groups import colour
 
 EXACT = ("cosine, fp32", "cosine, bf16")  # of the peers, those that are drawn
@@ -14,12 +14,12 @@ STYLES = {"cosine, fp32": "c-random", "cosine, bf16": "c-plain"}
 
 def speed_by_size(content: dict[str, Any]) -> Figure | None:
     """Seconds to search a set in itself, a line per length and per exact search."""
-    rows = [row for row in content["search"] if is_number(row.get("seconds")) and row.get("queries") == row.get("rows")]
+    rows = [row for row in content["search"] if row["queries"] == row["rows"]]
     lines: dict[str, dict[int, float]] = {}
     for row in rows:
         lines.setdefault(f"{row['bits']} bits", {})[row["rows"]] = row["seconds"]
         for name in EXACT:
-            if is_number(row.get("others_seconds", {}).get(name)):
+            if name in row["others_seconds"]:
                 lines.setdefault(name, {})[row["rows"]] = row["others_seconds"][name]
     sizes = sorted({row["rows"] for row in rows})
     if len(sizes) < 2:
@@ -34,7 +34,7 @@ def speed_by_size(content: dict[str, Any]) -> Figure | None:
         for size, value in line.items():
             chart.dot(size, value, style, f"{name}, {size:,} samples: {_seconds(value)}")
     title = "Search time by size"
-    gpu = (content.get("gpu") or {}).get("name", "")
+    gpu = content["gpu"].get("name", "")
     table = [[name, *(_seconds(line[size]) if size in line else "" for size in sizes)] for name, line in lines.items()]
     largest = ", ".join(f"{row[0]} {row[-1]}" for row in table)
     return Figure(

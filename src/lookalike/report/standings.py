@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
-from lookalike.comparison import HEADINGS, METRICS, cells, conditions, summary
+from lookalike.comparison import METRICS, summary
 from lookalike.report.groups import grouped
 from lookalike.report.markup import Markup, join, table, tag
 from lookalike.report.outcomes import style_of
 
 if TYPE_CHECKING:
     from lookalike.report.sources import Run
+
+TITLES = dict(zip(METRICS, ("R@1", "R@5", "R@10", "R@1%", "MRR@10"), strict=True))
+TOLD_APART = 2  # standard errors between two means
 
 
 @dataclass(frozen=True)
@@ -24,90 +28,169 @@ class Standings:
     rows: list[dict[str, Any]]
     settings: dict[str, Any]  # by sampler, where known
     conditions: str
+    timed: bool = True  # whether times mean anything: runs side by side disturb each other's
 
     def table(self) -> Markup:
-        """The table, the best of every column set off."""
-        lines = [cells(row) for row in self.rows]
-        shown = [i for i in range(len(HEADINGS)) if any(line[i] for line in lines)]
-        best = {1 + i: max(row[metric]["mean"] for row in self.rows) for i, metric in enumerate(METRICS)}
+        """The table; bold is the best of a column and what cannot be told from it, where anything can."""
+        columns = {title: [_mean_and_spread(row[name]) for row in self.rows] for name, title in TITLES.items()}
+        columns["over random"] = [_gain(row["gain_over_random"]) for row in self.rows]
+        columns["mining, epoch"] = [_mining(row) if self.timed else "" for row in self.rows]
+        columns["kept"] = [
+            "" if row["kept_bytes"] is None else f"{row['kept_bytes'] / 1e6:.1f} MB" for row in self.rows
+        ]
+        bold = {title: self._leaders(name) for name, title in TITLES.items()}
+        shown = {title: cells for title, cells in columns.items() if any(cells)}
         body = []
-        for row, line in zip(self.rows, lines, strict=True):
+        for number, row in enumerate(self.rows):
             swatch = tag("span", class_=f"swatch {style_of(row['sampler'], self.settings)}", aria_hidden="true")
-            content: list[str] = [Markup(swatch + tag("span", line[0]))]
-            for i in shown[1:]:
-                leads = len(lines) > 1 and i in best and row[METRICS[i - 1]]["mean"] == best[i]
-                content.append(tag("strong", line[i]) if leads else line[i])
-            body.append(content)
-        columns = [HEADINGS[i] for i in shown]
-        return join(
-            [table(columns, body, name=self.title, class_="standings"), tag("p", self.conditions, class_="fine")]
-        )
+            cells = [
+                tag("strong", texts[number]) if number in bold.get(title, ()) else texts[number]
+                for title, texts in shown.items()
+            ]
+            body.append([Markup(swatch + tag("span", row["sampler"])), *cells])
+        said = [self.conditions]
+        if any(bold.values()):
+            said.append(f"Bold: the best of a column, and what is within {TOLD_APART} standard errors of it.")
+        return join([
+            table(["sampler", *shown], body, name=self.title, class_="standings"),
+            tag("p", " ".join(said), class_="fine"),
+        ])  # fmt: skip
+
+    def _leaders(self, metric: str) -> list[int]:
+        """Rows to set off among those that were trained: a model before training is no contender."""
+        return leaders([row[metric] if row["sampler"] in self.settings else None for row in self.rows])
 
     def tiles(self) -> list[tuple[str, str, str]]:
         """What to remember: a figure, what it is, and a remark."""
-        best = max(self.rows, key=lambda row: row["recall@1"]["mean"])
-        tiles = [(f"{best['recall@1']['mean']:.1%}", "recall@1", f"the best: {best['sampler']}")]
+        best = max(self.rows, key=_recall)
+        several = len(best["recall@1"]["values"]) > 1
+        place = f"the highest mean: {best['sampler']}" if several else f"{best['sampler']}, one seed"
+        tiles = [(f"{_recall(best):.1%}", "recall@1", place)]
         others = {row["sampler"].partition(",")[0]: row for row in self.rows}
         bits = [row for row in self.rows if row["sampler"].startswith("lsh")]
         if not bits:
             return tiles
-        ours = max(bits, key=lambda row: row["recall@1"]["mean"])
+        ours = max(bits, key=_recall)
         if "random" in others:
-            gain = 100 * (ours["recall@1"]["mean"] - others["random"]["recall@1"]["mean"])
-            error = (ours.get("gain_over_random") or {}).get("standard_error")
-            spread = "" if error is None else f", ±{100 * error:.1f} standard error"
+            gain = 100 * (_recall(ours) - _recall(others["random"]))
+            error = (ours["gain_over_random"] or {}).get("standard_error")
+            spread = ", one seed" if error is None else f", ±{100 * error:.1f} standard error"
             tiles.append((f"{gain:+.1f}", "points over random", f"{ours['sampler']}{spread}"))
-        if ours["mining_share"] is not None:
+        if self.timed and ours["mining_share"] is not None and ours["mining_seconds_per_epoch"] is not None:
             seconds = ours["mining_seconds_per_epoch"]
             tiles.append((f"{ours['mining_share']:.1%}", "of the time for mining", f"{seconds:.2f} s per epoch"))
-        floats = next((others[name]["kept_bytes"] for name in ("incremental", "full") if name in others), None)
-        remark = f"{floats / ours['kept_bytes']:.0f} times less than floats" if floats and ours["kept_bytes"] else ""
-        size = ours["kept_bytes"]
-        shown = f"{size / 1e6:.1f} MB" if size >= 1e5 else f"{size / 1e3:.1f} kB"
-        tiles.append((shown, "kept between epochs", remark or ours["sampler"]))
+        if ours["kept_bytes"] is not None:
+            floats = next((others[name]["kept_bytes"] for name in ("incremental", "full") if name in others), None)
+            size = ours["kept_bytes"]
+            remark = f"{floats / size:.0f} times less than floats" if floats and size else ours["sampler"]
+            shown = f"{size / 1e6:.1f} MB" if size >= 1e5 else f"{size / 1e3:.1f} kB"
+            tiles.append((shown, "kept between epochs", remark))
         return tiles
+
+
+def leaders(column: list[dict[str, Any] | None]) -> list[int]:
+    """Which of some means over seeds to set off: the best and those not worse by more than its noise.
+
+    None, where all are alike, and where a mean of one seed says nothing of noise.
+    """
+    known = {i: each for i, each in enumerate(column) if each and each["sd"] is not None and len(each["values"]) > 1}
+    if len(known) < 2:
+        return []
+    best = max(known.values(), key=lambda each: each["mean"])
+    alike = [i for i, each in known.items() if best["mean"] - each["mean"] <= TOLD_APART * _standard_error(best, each)]
+    return alike if len(alike) < len(known) else []
 
 
 def of_comparison(content: dict[str, Any]) -> Standings:
     """The table that `lookalike compare` wrote."""
     data, rows, seeds = content["data"], content["rows"], content["seeds"]
-    headline = f"{data}: {len(rows)} samplers, {seeds} {'seeds' if seeds > 1 else 'seed'}"
-    return Standings(f"Comparison on {data}", headline, rows, content["settings"], conditions(content))
+    settings = content["settings"] or {row["sampler"]: {} for row in rows}
+    contenders = sum(row["sampler"] in settings for row in rows)
+    headline = f"{data}: {_counted(contenders, 'sampler')}, {_counted(seeds, 'seed')}"
+    timed = content["jobs"] == 1
+    return Standings(f"Comparison on {data}", headline, rows, settings, _conditions(content), timed)
 
 
 def of_runs(runs: list[Run]) -> Standings | None:
-    """A row per configuration; unfinished runs with their last epoch, said so."""
-    results, settings = {}, {}
+    """A row per configuration; unfinished runs with their last epoch that was evaluated, said so."""
+    results: dict[str, list[dict[str, Any]]] = {}
+    settings: dict[str, Any] = {}
     for group in grouped(runs):
         for finished in (True, False):
-            members = [run for run in group.runs if bool(run.result) == finished and (run.result or run.epochs)]
-            if members:
+            members = [run for run in group.runs if bool(run.result) == finished]
+            known = [result for result in (run.result or _so_far(run) for run in members) if result is not None]
+            if known:
                 label = group.label if finished else f"{group.label} ({members[0].state})"
-                results[label], settings[label] = [run.result or _so_far(run) for run in members], group.config
+                results[label], settings[label] = known, group.config
     if not results:
         return None
     names = {str(run.config.get("data", "")) for run in runs}
     data = PurePath(names.pop()).name if len(names) == 1 else "several data sets"
-    headline = f"{data}: {len(runs)} {'runs' if len(runs) > 1 else 'run'}"
     seeds = max(len(members) for members in results.values())
     several = "mean ± standard deviation over seeds, " if seeds > 1 else ""
-    return Standings(f"Runs on {data}", headline, summary(results), settings, f"{several}in points.".capitalize())
+    rows = [{"gain_over_random": None, **row} for row in summary(results)]
+    headline = f"{data}: {_counted(len(runs), 'run')}"
+    return Standings(f"Runs on {data}", headline, rows, settings, f"{several}in points.".capitalize())
 
 
-def check(run: Run) -> bool:
-    """Raise what a row of this run alone would raise."""
-    return not run.epochs or bool(cells(summary({"": [run.result or _so_far(run)]})[0]))
+def _conditions(content: dict[str, Any]) -> str:
+    """What the figures hold for, as far as it is known."""
+    settings: dict[str, Any] = next(iter(content["settings"].values()), {})
+    about = [content.get("encoder"), content.get("model")]
+    about += [_counted(settings["epochs"], "epoch")] if "epochs" in settings else []
+    about += [f"{settings['batch_size']} pairs per batch"] if "batch_size" in settings else []
+    about.append(_counted(content["seeds"], "seed"))
+    model = ", ".join(part for part in about if part)
+    spread = ", ± standard deviation, over random (R@1) ± standard error" if content["seeds"] > 1 else ""
+    machine = content["machine"].get("gpu") or content["machine"].get("processor")
+    side_by_side = f"{content['jobs']} runs at a time, so without times" if content["jobs"] > 1 else None
+    where = ", ".join(part for part in (machine, side_by_side) if part)
+    sentences = [content.get("description"), f"{model}; in points{spread}{f'; {where}' if where else ''}"]
+    return " ".join(f"{text[0].upper()}{text[1:]}." for text in sentences if text)
 
 
-def _so_far(run: Run) -> dict[str, Any]:
-    """What result.json would say if the run had ended here."""
-    mined, last = run.epochs[1:], run.epochs[-1]
-    seconds = sum(epoch["seconds"] for epoch in mined)
+def _so_far(run: Run) -> dict[str, Any] | None:
+    """What the result would be if the run had ended here; None before it was evaluated."""
+    evaluated = [epoch for epoch in run.epochs if all(name in epoch for name in METRICS)]
+    if not evaluated:
+        return None
+    timed = [epoch for epoch in run.epochs[1:] if {"seconds", "mining_seconds"} <= set(epoch)]
+    mining, seconds = (sum(epoch[name] for epoch in timed) for name in ("mining_seconds", "seconds"))
     return {
-        "metrics": last,
-        "seconds": sum(epoch["seconds"] for epoch in run.epochs),
-        "mining_seconds_per_epoch": sum(epoch["mining_seconds"] for epoch in mined) / len(mined) if mined else None,
-        "mining_share": sum(epoch["mining_seconds"] for epoch in mined) / seconds if seconds else None,
-        "kept_bytes": last["kept_bytes"],
+        "metrics": evaluated[-1],
+        "seconds": sum(epoch.get("seconds", 0.0) for epoch in run.epochs),
+        "mining_seconds_per_epoch": mining / len(timed) if timed else None,
+        "mining_share": mining / seconds if seconds else None,
+        "kept_bytes": run.epochs[-1].get("kept_bytes"),
         "config": {"seed": 0, **run.config},
     }
+
+
+def _recall(row: dict[str, Any]) -> float:
+    mean: float = row["recall@1"]["mean"]
+    return mean
+
+
+def _standard_error(*means: dict[str, Any]) -> float:
+    """Of the difference of two means over independent seeds."""
+    return math.sqrt(sum(each["sd"] ** 2 / len(each["values"]) for each in means))
+
+
+def _mean_and_spread(metric: dict[str, Any] | None) -> str:
+    if metric is None:
+        return ""
+    return f"{100 * metric['mean']:.2f}" + ("" if metric["sd"] is None else f" ±{100 * metric['sd']:.2f}")
+
+
+def _gain(gain: dict[str, float] | None) -> str:
+    return "" if gain is None else f"{100 * gain['mean']:+.2f} ±{100 * gain['standard_error']:.2f}"
+
+
+def _mining(row: dict[str, Any]) -> str:
+    seconds, share = row["mining_seconds_per_epoch"], row["mining_share"]
+    parts = ([] if seconds is None else [f"{seconds:.2f} s"]) + ([] if share is None else [f"{share:.1%}"])
+    return ", ".join(parts)
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -1,0 +1,182 @@
+"""Run the comparisons of docs/results.md side by side on one machine, and write the results that its tables show.
+
+python -m benchmarks.compare_all INPUTS [--only medquad,debian] [--out FOLDER] [--limit SECONDS] [-- --seeds 1]
+
+INPUTS holds what `benchmarks.prepare` makes, or what it makes that from. A comparison that fails or is stopped leaves
+the others alone, and goes on where it was when the same command is run again. What follows `--` is added to every
+command.
+"""
+
+import argparse
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import lookalike
+from benchmarks.mps import shared_gpu
+from benchmarks.prepare.inputs import make_from_folder
+from benchmarks.record import RESULTS
+from lookalike.warmup import compile_kernels
+
+MINILM = (
+    "--model", "sentence-transformers:all-MiniLM-L6-v2", "--model-option", "max_length=128", "--evaluate-every", "0",
+)  # fmt: skip
+EFFICIENTNET = (
+    "--data-option", "size=128", "--model", "timm:tf_efficientnet_lite0",
+    "--model-option", "weights=tf_efficientnet_lite0.safetensors", "--evaluate-every", "0",
+)  # fmt: skip
+ALL_SAMPLERS = "random,batchhard,full,incremental,lsh:128,lsh:512,lsh:auto"
+BETWEEN_LOOKS = 0.2  # seconds
+GRACE = 15  # seconds between asking a comparison to stop and making it
+ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "RAYON_NUM_THREADS"), "1")
+PACKAGE = Path(lookalike.__file__).parents[1]  # the folder that children import it from, wherever they run
+
+
+class Comparison(NamedTuple):
+    """A comparison: what `lookalike compare` is given in the folder of inputs, and what must lie there."""
+
+    arguments: tuple[str, ...]
+    needs: tuple[str, ...] = ()
+
+
+COMPARISONS = {
+    "medquad": Comparison(
+        ("msmarco", "--root", "medquad", "--data-option", "split=test", *MINILM, "--samplers", ALL_SAMPLERS,
+         "--epochs", "4", "--batch-size", "64", "--lr", "5e-5", "--seeds", "3"),
+        ("medquad", "minilm"),
+    ),
+    "debian": Comparison(
+        ("texts", "--root", "debian_descriptions.tsv", "--data-option", "test_share=0.5", *MINILM,
+         "--epochs", "3", "--batch-size", "64", "--lr", "5e-5", "--seeds", "3"),
+        ("debian", "minilm"),
+    ),
+    "emoji": Comparison(
+        ("sop", "--root", "emoji_sop", *EFFICIENTNET, "--epochs", "10", "--batch-size", "32", "--lr", "3e-4",
+         "--seeds", "3"),
+        ("emoji", "efficientnet"),
+    ),
+    "grocery": Comparison(
+        ("folder", "--root", "grocery128", *EFFICIENTNET, "--epochs", "8", "--batch-size", "16", "--lr", "1e-4",
+         "--seeds", "3"),
+        ("grocery", "efficientnet"),
+    ),
+    "glyphs": Comparison(("glyphs", "--seeds", "5")),
+    "cjk": Comparison(("cjk_glyphs32.npz", "--seeds", "5"), ("cjk",)),
+}  # fmt: skip
+
+
+def main() -> int:
+    """Run what was asked for; 1 where a comparison did not finish."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.compare_all", description=__doc__)
+    parser.add_argument("inputs", type=Path, help="the folder of inputs")
+    parser.add_argument("--only", default=",".join(COMPARISONS), help="comparisons, comma-separated")
+    parser.add_argument("--out", type=Path, default=RESULTS, help="where compare_NAME.json goes as soon as it is there")
+    parser.add_argument("--runs", type=Path, default=Path("runs/compare_all"), help="the folders of the runs")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="runs at a time, over all comparisons")
+    parser.add_argument("--limit", type=float, default=None, help="seconds after which everything is stopped and kept")
+    own, added = _divided(sys.argv[1:])
+    arguments = parser.parse_args(own)
+    began = time.monotonic()
+    names = arguments.only.split(",")
+    if unknown := [name for name in names if name not in COMPARISONS]:
+        parser.error(f"there is no comparison {unknown[0]!r}; there are {', '.join(COMPARISONS)}.")
+    inputs, out, runs = (path.resolve() for path in (arguments.inputs, arguments.out, arguments.runs))
+    for folder in (out, runs):
+        folder.mkdir(parents=True, exist_ok=True)
+    for need in dict.fromkeys(need for name in names for need in COMPARISONS[name].needs):
+        print(f"input: {make_from_folder(need, inputs).name}", flush=True)
+    compile_kernels()  # once, and not in every run
+    finished = []
+    with shared_gpu() as environment:
+        options = [*added, "--jobs", str(max(1, arguments.jobs // len(names)))]
+        started = {name: start(name, options, inputs, runs, environment) for name in names}
+        try:
+            for name, code in ended(started, None if arguments.limit is None else began + arguments.limit):
+                if code == 0:
+                    finished.append(name)
+                    shutil.copyfile(runs / name / "compare.json", out / f"compare_{name}.json")
+                    print((runs / name / "compare.md").read_text(), flush=True)
+                said = ending(code, runs / f"{name}.log")
+                print(f"{name}, after {time.monotonic() - began:.0f} s: {said}", flush=True)
+        finally:
+            stop(list(started.values()))
+    return 0 if len(finished) == len(names) else 1
+
+
+def _divided(arguments: list[str]) -> tuple[list[str], list[str]]:
+    """What is before `--`, and what is after it."""
+    place = arguments.index("--") if "--" in arguments else len(arguments)
+    return arguments[:place], arguments[place + 1 :]
+
+
+def command(name: str) -> list[str]:
+    """Return what is typed for a comparison, but for its folder and the number of runs at a time."""
+    return ["lookalike", "compare", *COMPARISONS[name].arguments]
+
+
+def start(
+    name: str, added: list[str], inputs: Path, runs: Path, environment: dict[str, str]
+) -> "subprocess.Popen[bytes]":
+    """Start a comparison in a group of processes of its own, which writes to a log."""
+    line = [sys.executable, "-c", "from lookalike.cli import main; main()", *command(name)[1:]]
+    line += ["--out", str(runs / name), *added]
+    print(f"$ {shlex.join([*command(name), *added])}", flush=True)
+    path = os.pathsep.join([str(PACKAGE), *filter(None, [os.environ.get("PYTHONPATH")])])
+    offline = {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
+    with (runs / f"{name}.log").open("a") as log:
+        return subprocess.Popen(
+            line, cwd=inputs, stdout=log, stderr=subprocess.STDOUT, process_group=0,
+            env={**os.environ, **ONE_THREAD, **offline, "PYTHONPATH": path, **environment},
+        )  # fmt: skip
+
+
+def ended(started: dict[str, "subprocess.Popen[bytes]"], deadline: float | None) -> Iterator[tuple[str, int | None]]:
+    """Yield comparisons and exit codes as they end; None for those that the deadline found at work."""
+    waiting = dict(started)
+    while waiting:
+        is_over = deadline is not None and time.monotonic() > deadline
+        for name, process in list(waiting.items()):
+            if process.poll() is not None or is_over:
+                del waiting[name]
+                yield name, process.returncode
+        time.sleep(BETWEEN_LOOKS)
+
+
+def stop(processes: list["subprocess.Popen[bytes]"]) -> None:
+    """Ask processes and their workers to save and stop, and make those that do not."""
+    for request in (signal.SIGTERM, signal.SIGKILL):
+        left = [process for process in processes if _reaches_group(process, request)]
+        end = time.monotonic() + GRACE
+        while left and time.monotonic() < end:
+            time.sleep(BETWEEN_LOOKS)
+            left = [process for process in left if _reaches_group(process, 0)]
+
+
+def _reaches_group(process: "subprocess.Popen[bytes]", request: int) -> bool:
+    """Send a signal to a process and its workers, and return whether any of them is left."""
+    process.poll()  # what has ended and was not asked for its status still counts
+    try:
+        os.killpg(process.pid, request)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def ending(code: int | None, log: Path) -> str:
+    """Say how a comparison ended."""
+    if code == 0:
+        return "finished"
+    if code is None:
+        return "out of time; the same command goes on with it"
+    return f"failed with status {code}:\n" + "\n".join(log.read_text(errors="replace").splitlines()[-15:]) + "\n"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,43 @@
+"""One GPU for many processes at a time: NVIDIA's Multi-Process Service, where it is there and works."""
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+CONTROL = "nvidia-cuda-mps-control"
+PROBE = "import torch; torch.zeros(1, device='cuda').cpu()"
+PATIENCE = 60  # seconds
+
+
+@contextmanager
+def shared_gpu() -> Iterator[dict[str, str]]:
+    """Yield what processes need in their environment to run side by side on the GPU; nothing where that cannot be."""
+    if shutil.which(CONTROL) is None:
+        yield {}
+        return
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        service = {"CUDA_MPS_PIPE_DIRECTORY": folder, "CUDA_MPS_LOG_DIRECTORY": folder}
+        environment = {**os.environ, **service}
+        if not _succeeds([CONTROL, "-d"], environment):
+            print(f"{CONTROL} does not start: processes take turns on the GPU.", flush=True)
+            yield {}
+            return
+        works = _succeeds([sys.executable, "-c", PROBE], environment)
+        if not works:
+            print(f"{CONTROL} runs and CUDA does not under it: processes take turns on the GPU.", flush=True)
+        try:
+            yield service if works else {}
+        finally:
+            subprocess.run([CONTROL], input="quit\n", text=True, env=environment, check=False, timeout=PATIENCE)
+
+
+def _succeeds(line: list[str], environment: dict[str, str]) -> bool:
+    try:
+        ended = subprocess.run(line, env=environment, check=False, timeout=PATIENCE, stderr=subprocess.DEVNULL)
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return ended.returncode == 0

@@ -1,0 +1,30 @@
+"""Inputs that are taken as they come."""
+
+import shutil
+import zipfile
+from pathlib import Path
+
+from lookalike.data.glyphs import load_glyphs
+
+
+def unpacked(archive: Path, output: Path) -> None:
+    """Unpack the folder of the output's name from a zip file, whole or not at all.
+
+    Raises:
+        ValueError: There is no such folder in it.
+    """
+    partial = output.with_name(f"{output.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    with zipfile.ZipFile(archive) as file:
+        members = [name for name in file.namelist() if name.startswith(f"{output.name}/")]
+        if not members:
+            raise ValueError(f"{archive} has no folder {output.name}.")
+        file.extractall(partial, members)
+    (partial / output.name).rename(output)
+    partial.rmdir()
+
+
+def glyphs(source: Path, output: Path) -> None:
+    """Copy a file of glyphs, once it has been read."""
+    load_glyphs(source)
+    shutil.copyfile(source, output)
