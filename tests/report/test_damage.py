@@ -10,7 +10,7 @@ import pytest
 
 from lookalike.report import make_report
 
-FILES = ("analysis.json", "compare/compare.json", "half/config.json", "half/result.json", "half/metrics.jsonl")
+FILES = ("analysis.json", "compare/compare.json", "half/run.json", "half/result.json", "half/metrics.jsonl")
 VALUES = (None, "x", "<b>", -1, 0, 1e300, float("nan"), float("inf"), [], {}, True)
 COORDINATES = r' (?:x|y|d|x1|x2|y1|y2|cx|cy|width|height|transform)="[^"]*(?:nan|inf)'
 

@@ -65,8 +65,8 @@ def test_paired_data_have_anchors_and_positives_of_one_pair(made, tmp_path):
 )
 def test_the_page_says_why_there_is_none(made, tmp_path, name, value, reason):
     run = shutil.copytree(made / "half", tmp_path / "run")
-    config = json.loads((run / "config.json").read_text())
-    (run / "config.json").write_text(json.dumps({**config, name: value}))
+    config = json.loads((run / "run.json").read_text())
+    (run / "run.json").write_text(json.dumps({**config, name: value}))
     content = make_report([run], tmp_path / "r.html")
     section = next(section for section in content.sections if section.id == "gallery")
     assert "could not be made" in section.body

@@ -81,8 +81,8 @@ def test_the_page_has_everything_and_needs_nothing(study, tmp_path):
 def test_numbers_are_those_of_the_files(study, tmp_path):
     _, html, parsed = report(study / "compare", study / "half", out=tmp_path / "r.html", gallery=False)
     drawn = figures(html)
-    random, lsh = json.loads((study / "compare" / "compare.json").read_text())["rows"]
-    for row in (random, lsh):
+    before, random, lsh = json.loads((study / "compare" / "compare.json").read_text())["rows"]
+    for row in (before, random, lsh):
         assert f"{100 * row['recall@1']['mean']:.2f} ±{100 * row['recall@1']['sd']:.2f}" in parsed.text
     last = [json.loads((study / "half" / "metrics.jsonl").read_text().splitlines()[-1])["recall@1"]]
     last += [random["recall@1"]["mean"], lsh["recall@1"]["mean"]]
@@ -111,7 +111,7 @@ def test_what_is_missing_is_named_with_its_command(made, tmp_path):
 def test_an_unfinished_run_is_shown_as_far_as_it_got(study, tmp_path):
     run = study / "half"
     (run / "result.json").unlink()
-    (run / "metrics.jsonl").write_text((run / "metrics.jsonl").read_text().splitlines()[0] + "\n")
+    (run / "metrics.jsonl").write_text("\n".join((run / "metrics.jsonl").read_text().splitlines()[:2]) + "\n")
     content, html, parsed = report(run, out=tmp_path / "r.html")
     assert content.notices == [f"{run} is not finished and shown as far as it got, epoch 1 of 2."]
     assert content.notices[0] in parsed.text
@@ -137,7 +137,7 @@ def test_a_comparison_without_its_table_is_a_folder_of_runs(study, tmp_path):
 def damaged_line(study):
     file = study / "half" / "metrics.jsonl"
     file.write_text(file.read_text() + '{"epoch": 3, "loss"\n')
-    return "metrics.jsonl, line 3, is damaged and left out."
+    return "metrics.jsonl, line 4, is damaged and left out."
 
 
 def damaged_result(study):
@@ -146,8 +146,8 @@ def damaged_result(study):
 
 
 def damaged_config(study):
-    (study / "compare" / "random-seed0" / "config.json").write_bytes(b"\xff\xfe{")
-    return "config.json cannot be read"
+    (study / "compare" / "random-seed0" / "run.json").write_bytes(b"\xff\xfe{")
+    return "run.json cannot be read"
 
 
 def damaged_rows(study):
@@ -189,9 +189,9 @@ def test_damage_is_said_and_the_rest_is_shown(study, tmp_path, damage):
 
 def test_text_from_files_is_escaped(study, tmp_path):
     nasty = "<script>alert('x')</script>&\"'"
-    for name in ("config.json", "result.json"):
+    for name in ("run.json", "result.json"):
         content = json.loads((study / "half" / name).read_text())
-        (content if name == "config.json" else content["config"])["data"] = nasty
+        (content if name == "run.json" else content["config"])["data"] = nasty
         (study / "half" / name).write_text(json.dumps(content))
     analysis = json.loads((study / "analysis.json").read_text())
     analysis["rows"][0]["method"] = nasty
@@ -230,17 +230,17 @@ def test_as_typed(made, tmp_path):
 @pytest.mark.parametrize(
     ("path", "sentence"),
     [
-        ("absent", "lookalike: there is no absent; a report needs folders with config.json (a run), compare.json"),
-        ("empty", "lookalike: empty is not a run: it has no config.json (a run), compare.json (a comparison) or"),
+        ("absent", "lookalike: there is no absent; a report needs folders with run.json (a run), compare.json"),
+        ("empty", "lookalike: empty is not a run: it has no run.json (a run), compare.json (a comparison) or"),
         ("notes.json", "lookalike: notes.json is not a run"),
-        ("broken", "lookalike: broken/config.json cannot be read"),
+        ("broken", "lookalike: broken/run.json cannot be read"),
     ],
 )
 def test_mistakes_are_said_in_one_line(tmp_path, path, sentence):
     for name in ("empty", "broken"):
         (tmp_path / name).mkdir()
     (tmp_path / "notes.json").write_text("{}")
-    (tmp_path / "broken" / "config.json").write_text('{"sampler"')
+    (tmp_path / "broken" / "run.json").write_text('{"sampler"')
     shown = command(path, cwd=tmp_path)
     assert shown.returncode == 2
     assert shown.stderr.startswith(sentence)

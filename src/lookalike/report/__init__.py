@@ -25,7 +25,7 @@ def make_report(
     """Write one self-contained page about runs, comparisons and analyses.
 
     Args:
-        paths: Folders of runs (`config.json`), of comparisons (`compare.json` and a folder per run) and of analyses
+        paths: Folders of runs (`run.json`), of comparisons (`compare.json` and a folder per run) and of analyses
             (`analysis.json`).
         out: The page.
         gallery: Load data and model of the best run, to show what it confuses.
@@ -62,7 +62,7 @@ def _gallery(sources: Sources, *, progress: bool) -> Gallery | str:
     try:
         run = run_for_gallery(sources.runs)
         if run is None:
-            return "There is no finished run with its weights (model.safetensors), so there is no model to look into."
+            return "There is no finished run with its model, so there is no model to look into."
         return make_gallery(run, progress=progress)
     except Exception as error:  # noqa: BLE001 - whatever data or weights raise, the rest of the page is worth having
         return f"The gallery could not be made: {error}"

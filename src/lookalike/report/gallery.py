@@ -16,6 +16,7 @@ from lookalike.embedding import embed_part, load_run_data, load_run_model
 from lookalike.hashing import SignHasher
 from lookalike.negatives import hard_negatives, hardest_positives
 from lookalike.report.markup import Markup, tag
+from lookalike.runs import RunFolder
 from lookalike.search.cosine import cosine_topk
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ class Gallery:
 
 def run_for_gallery(runs: list[Run]) -> Run | None:
     """The finished run to look into: of those that mine in bits the best, otherwise the best."""
-    finished = [run for run in runs if run.result and (run.path / "model.safetensors").is_file()]
+    finished = [run for run in runs if run.result and RunFolder(run.path).model.is_dir()]
     return max(finished, key=lambda run: (run.config["sampler"] == "lsh", _recall(run)), default=None)
 
 

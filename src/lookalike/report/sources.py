@@ -6,11 +6,13 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from lookalike.runs import CONFIG
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-EXPECTED = "config.json (a run), compare.json (a comparison) or analysis.json (an analysis)"
+EXPECTED = f"{CONFIG} (a run), compare.json (a comparison) or analysis.json (an analysis)"
 MOST_EPOCHS = 10**6
 
 
@@ -43,16 +45,16 @@ class Sources:
     def add(self, path: Path) -> bool:
         """Read what there is at a path, if it is anything, and say whether it is."""
         if path.is_file():
-            name = {"config.json": "", "compare.json": "", "analysis.json": "analysis.json"}.get(path.name)
+            name = {CONFIG: "", "compare.json": "", "analysis.json": "analysis.json"}.get(path.name)
             if name == "":
                 return self.add(path.parent)
             return path.suffix == ".json" and self._add_analysis(path, named=name is None)
         found = (path / "analysis.json").is_file() and self._add_analysis(path / "analysis.json")
-        if (path / "config.json").is_file():
+        if (path / CONFIG).is_file():
             self._add_run(path)
             return True
         has_table = (path / "compare.json").is_file() and self._add_comparison(path / "compare.json")
-        inner = sorted(file.parent for file in path.glob("*/config.json"))
+        inner = sorted(file.parent for file in path.glob(f"*/{CONFIG}"))
         for folder in inner:
             self._add_run(folder, of_comparison=has_table)
         for file in sorted(path.glob("*/analysis.json")):
@@ -62,11 +64,11 @@ class Sources:
     def _add_run(self, path: Path, *, of_comparison: bool = False) -> None:
         if any(run.path.resolve() == path.resolve() for run in self.runs):
             return
-        config = self._read(path / "config.json", "the run is left out")
+        config = self._read(path / CONFIG, "the run is left out")
         if config is None:
             return
         if not isinstance(config.get("sampler"), str):
-            self.notices.append(f"{path / 'config.json'} names no sampler: the run is left out.")
+            self.notices.append(f"{path / CONFIG} names no sampler: the run is left out.")
             return
         epochs = self._read_lines(path / "metrics.jsonl")
         result = None
@@ -129,13 +131,13 @@ class Sources:
         for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines(), 1):
             try:
                 epoch = json.loads(line)
-                if not 0 < epoch["epoch"] < MOST_EPOCHS:
+                if not 0 <= epoch["epoch"] < MOST_EPOCHS:
                     raise ValueError
             except (ValueError, TypeError, KeyError):
                 self.notices.append(f"{path}, line {number}, is damaged and left out.")
             else:
                 epochs.append(epoch)
-        return epochs
+        return [epoch for epoch in epochs if epoch["epoch"] > 0]  # 0 is the model before training
 
 
 def read_sources(paths: Iterable[Path]) -> Sources:

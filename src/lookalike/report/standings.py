@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
-from lookalike.comparison import HEADINGS, METRICS, cells, conditions, summary
+from lookalike.comparison import HEADINGS, METRICS, ZERO_SHOT, cells, conditions, summary
 from lookalike.report.groups import grouped
 from lookalike.report.markup import Markup, join, table, tag
 from lookalike.report.outcomes import style_of
@@ -71,7 +71,8 @@ class Standings:
 def of_comparison(content: dict[str, Any]) -> Standings:
     """The table that `lookalike compare` wrote."""
     data, rows, seeds = content["data"], content["rows"], content["seeds"]
-    headline = f"{data}: {len(rows)} samplers, {seeds} {'seeds' if seeds > 1 else 'seed'}"
+    samplers = sum(row["sampler"] != ZERO_SHOT for row in rows)
+    headline = f"{data}: {samplers} samplers, {seeds} {'seeds' if seeds > 1 else 'seed'}"
     return Standings(f"Comparison on {data}", headline, rows, content["settings"], conditions(content))
 
 
