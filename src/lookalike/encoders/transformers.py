@@ -147,10 +147,10 @@ def _normalisation(transformers: Any, name: str) -> tuple[Any, Any]:
 
 def cannot_load(library: str, name: str, error: Exception) -> str:
     """Say in one sentence why a model cannot be loaded."""
-    if "trust_remote_code" in str(error):
+    if "trust_remote_code" in str(error) or "weights_only" in str(error):  # its classes, or pickled weights
         return (
             f"{library} cannot load {name!r} without running code that comes with it, which lookalike never does; "
-            "give a model whose classes are the library's own."
+            "give a model of the library's own classes with weights in safetensors."
         )
     return (
         f"{library} cannot load {name!r}: {first_line(error)}; give the name of a model that is in its cache or "

@@ -127,7 +127,7 @@ def load_model(name: str, device: str | None, kind: str = "SentenceTransformer")
     with sentence_transformers() as library:
         try:
             return getattr(library, kind)(name, device=device, trust_remote_code=False)
-        except (OSError, ValueError, RuntimeError, KeyError, AttributeError, TypeError) as error:
+        except Exception as error:
             raise ValueError(
                 f"the model {name!r} cannot be loaded as a {kind} ({first_line(error)}); give the folder that its "
                 "save wrote, or its name on the Hugging Face Hub."
