@@ -80,10 +80,8 @@ def another_process_in(folder):
 def test_a_folder_in_which_another_process_trains_is_left_alone(tmp_path, options):
     stopped(tmp_path / "run", 5)
     before = {path: path.read_bytes() for path in (tmp_path / "run").iterdir() if path.is_file()}
-    with another_process_in(tmp_path / "run") as holder:
-        sentence = f"run is in use by process {holder.pid}" if options else "holds an unfinished run"
-        with pytest.raises(ValueError, match=sentence):
-            trained(tmp_path / "run", **options)
+    with another_process_in(tmp_path / "run"), pytest.raises(FolderInUseError, match="run is in use by process"):
+        trained(tmp_path / "run", **options)
     assert {path: path.read_bytes() for path in before} == before
     assert trained(tmp_path / "run", resume=True)["epochs"] == 2
 
@@ -276,6 +274,13 @@ def test_temporary_files_of_killed_saves_are_removed(tmp_path):
     (tmp_path / "model.abc.tmp" / "model.safetensors").write_bytes(b"half")
     trained(tmp_path, resume=True)
     assert names(tmp_path) == FILES
+
+
+def test_what_a_run_leaves_can_be_read_by_whoever_may_read_other_files(tmp_path):
+    (tmp_path / "other").write_text("")
+    trained(tmp_path / "run")
+    files = [path for path in (tmp_path / "run").rglob("*") if path.is_file() and path.name != ".lock"]
+    assert {path.stat().st_mode for path in files} == {(tmp_path / "other").stat().st_mode}
 
 
 def test_the_checkpoint_of_a_finished_run_is_kept_only_if_asked_for(tmp_path):

@@ -84,8 +84,8 @@ def run_training(
     check_encoder(**plan.model)
     source.check()
     for each, folder, goes_on in zip(runs, folders, reused, strict=True):
+        RunFolder(folder).check_free(force=force)
         RunFolder(folder).check(asdict(each), resume=goes_on, force=force)
-        RunFolder(folder).check_free()
     is_finished = resume and RunFolder(folders[0]).result.exists()
     built = None if is_finished else build(plan.model, settings.seed)
     loaded = source.load(progress=True)

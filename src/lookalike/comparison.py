@@ -128,8 +128,8 @@ def compare(
     ]
     with holding(out):
         for run in runs:  # before hours are spent on the first
+            RunFolder(run.folder).check_free(force=force)
             RunFolder(run.folder).check(asdict(run.settings), resume=not force, force=force)
-            RunFolder(run.folder).check_free()
         is_done = all(RunFolder(run.folder).result.exists() for run in runs) and not force
         built = None if is_done else build(model, runs[0].settings.seed)  # before data are read, which may take long
         loaded = source.load(progress=True)

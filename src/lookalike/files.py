@@ -110,11 +110,11 @@ def replacing_folder(path: Path) -> Iterator[Path]:
     temporary = Path(tempfile.mkdtemp(dir=path.parent, prefix=f"{path.name}.", suffix=TEMPORARY))
     try:
         yield temporary
-        for each in temporary.rglob("*"):
+        for each in (temporary, *temporary.rglob("*")):
+            each.chmod((0o777 if each.is_dir() else 0o666) & ~_umask())  # as any new one; some libraries write private
             if each.is_file():
                 with each.open("rb") as file:
                     os.fsync(file.fileno())
-        temporary.chmod(0o777 & ~_umask())
         if path.exists():
             shutil.rmtree(path)
         temporary.rename(path)

@@ -52,11 +52,22 @@ class RunFolder:
         with holding(self.path):
             yield
 
-    def check_free(self) -> None:
-        """Raise FolderInUseError if another process trains here."""
-        if self.path.is_dir():
-            with locked(self.path):
+    def check_free(self, *, force: bool) -> None:
+        """Check that this process could hold the folder, unless all that it is needed for is the result in it.
+
+        Raises:
+            FolderInUseError: Another process trains in it.
+            UnwritableError: It cannot be written to.
+        """
+        self._check_path()
+        if force or not self.result.exists():
+            with self.held():
                 pass
+
+    def _check_path(self) -> None:
+        nearest = next((each for each in (self.path, *self.path.parents) if each.exists()), None)
+        if nearest is not None and not nearest.is_dir():
+            raise ValueError(f"{nearest} is a file; a run needs a folder.")
 
     def check(self, config: dict[str, Any], *, resume: bool, force: bool) -> None:
         """Check whether a run of this configuration, or of this part of one, may begin or go on here.
@@ -64,9 +75,7 @@ class RunFolder:
         Raises:
             ValueError: It may not.
         """
-        nearest = next((each for each in (self.path, *self.path.parents) if each.exists()), None)
-        if nearest is not None and not nearest.is_dir():
-            raise ValueError(f"{nearest} is a file; a run needs a folder.")
+        self._check_path()
         if not self.config.exists():
             strangers = [path.name for path in (self.result, self.metrics, self.model, *self._states) if path.exists()]
             if strangers:

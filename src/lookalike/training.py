@@ -75,6 +75,7 @@ def train(
     folder = RunFolder(out)
     config = {**asdict(settings), **({"data": data.name} if source is None else source.as_config())}
     config |= {"data_checksum": data.checksum, "model": model_name(model), "model_options": model_options or {}}
+    folder.check_free(force=force)
     folder.check(config, resume=resume, force=force)
     if resume and (result := finished_result(folder, keep_checkpoint=keep_checkpoint)) is not None:
         return result
