@@ -13,7 +13,6 @@ from typing import Annotated, Any
 import numpy as np
 import torch
 import typer
-from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from benchmarks import record
@@ -22,9 +21,10 @@ from lookalike.data import DataSource
 from lookalike.data.glyphs import load_glyphs
 from lookalike.data.retrieval import RetrievalData
 from lookalike.data.scans import Scans, class_of, glyph_scans, is_training_class
-from lookalike.encoders import make_encoder
+from lookalike.embedding import load_run_model
 from lookalike.hashing import SignHasher
 from lookalike.recipes import recipe
+from lookalike.runs import RunFolder
 from lookalike.samplers.guard import merged_labels, positive_distances, suspected
 from lookalike.search import hamming_topk
 
@@ -57,14 +57,13 @@ def main(
             print(name, seed, run["metrics"]["recall@1"], flush=True)
         result["trained"] = summary(trained)
         record.write("guard", result)
-    result["trade_off"] = trade_off(out / "apart-guardNone-seed0", glyph_scans(merge_identical=False), model)
+    result["trade_off"] = trade_off(out / "apart-guardNone-seed0", glyph_scans(merge_identical=False))
     print(record.write("guard", result))
 
 
-def trade_off(folder: Path, data: RetrievalData, model: dict[str, Any]) -> list[dict[str, Any]]:
+def trade_off(folder: Path, data: RetrievalData) -> list[dict[str, Any]]:
     """Per length and guard: the share of false negatives kept apart, and of true hard negatives lost with them."""
-    network = make_encoder(**model)
-    network.load_state_dict(load_file(folder / "model.safetensors"))
+    network = load_run_model(folder, RunFolder(folder).read_config())
     part = data.train
     assert isinstance(part, Scans)
     glyphs = load_glyphs()

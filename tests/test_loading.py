@@ -74,7 +74,7 @@ def test_an_image_that_turns_unreadable_costs_no_step(tmp_path, monkeypatch, whe
     whole = trained("whole", load_data("sop", root, size=8))
     data = load_data("sop", root, size=8)
     batches = list(make_sampler(data.train, settings))
-    place = {"first batch": 0, "third batch": 2, "test": len(batches)}[where]
+    place = {"first batch": 0, "third batch": 2, "test": 0}[where]  # the model is tested before its first step
     trained_on = [max(batch) for batch in batches]  # none of those that are tried beforehand
     number = data.test.query_ids[0] if where == "test" else data.train.query_ids[trained_on[place]]
     victim = data.train.query_items.paths[int(number)]
@@ -88,15 +88,20 @@ def test_an_image_that_turns_unreadable_costs_no_step(tmp_path, monkeypatch, whe
     victim.write_bytes(content)
     result = trained("hurt", load_data("sop", root, size=8), resume=True)
     assert result["metrics"] == whole["metrics"]
-    weights = [load_file(tmp_path / run / "model.safetensors") for run in ("whole", "hurt")]
+    weights = [load_file(tmp_path / run / "model" / "model.safetensors") for run in ("whole", "hurt")]
     assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
 
 
 def test_a_failure_in_the_evaluation_costs_no_epoch(tmp_path, monkeypatch):
-    def fail(_):
-        raise RuntimeError("out of memory")
+    calls = []
 
-    monkeypatch.setattr("lookalike.loop.TrainingLoop.evaluate", fail)
+    def fail(*_, **__):
+        calls.append(1)
+        if len(calls) > 1:
+            raise RuntimeError("out of memory")
+        return {"recall@1": 0.0}
+
+    monkeypatch.setattr("lookalike.loop.evaluate", fail)
     with pytest.raises(RuntimeError, match="out of memory"):
         train(toy_model(), toy_data(), Settings(epochs=2, batch_size=8, bits=64), tmp_path, device="cpu")
     checkpoint = torch.load(tmp_path / "checkpoint.pt", weights_only=True)

@@ -14,6 +14,7 @@ from safetensors.torch import load_file
 from torch import nn
 
 from lookalike.interruptions import Interrupted
+from lookalike.loop import TrainingLoop
 from lookalike.optimization import make_optimizer, schedule
 from lookalike.settings import STRATEGIES, Settings, parse_strategy
 from lookalike.training import Diverged, train
@@ -39,16 +40,16 @@ def test_every_strategy_learns(tmp_path, sampler, paired):
     data = toy_data(paired=paired)
     seen = []
     result = train(toy_model(), data, quick(sampler, epochs=6), tmp_path, report=seen.append)
-    assert [epoch["epoch"] for epoch in seen] == [1, 2, 3, 4, 5, 6]
-    assert seen[-1]["loss"] < seen[0]["loss"]
+    assert [epoch["epoch"] for epoch in seen] == [0, 1, 2, 3, 4, 5, 6]
+    assert seen[-1]["loss"] < seen[1]["loss"]
     assert result["metrics"]["recall@1"] > 0.5  # of new classes; chance is 5%
     assert result["metrics"] == {name: seen[-1][name] for name in result["metrics"]}
     towers = 2 if paired else 1
     samples = 30 if paired else 120
     kept = {"lsh": samples * 8 + -(-samples // 8), "incremental": samples * 64, "full": samples * 64}
     assert result["kept_bytes"] == towers * kept.get(sampler, 0)
-    assert {path.name for path in tmp_path.iterdir()} == {
-        "config.json", "metrics.jsonl", "checkpoint.pt", "result.json", "model.safetensors"
+    assert {path.name for path in tmp_path.iterdir()} - {".lock"} == {
+        "run.json", "metrics.jsonl", "result.json", "model"
     }  # fmt: skip
 
 
@@ -59,7 +60,7 @@ def hardest_negatives(model, folder):
         seen = []
         settings = quick(sampler, batch_size=5, learning_rate=1e-9)
         train(model, toy_data(classes=100), settings, folder / sampler, report=seen.append)
-        hardest[sampler] = [epoch["hardest_negative"] for epoch in seen]
+        hardest[sampler] = [epoch["hardest_negative"] for epoch in seen[1:]]
     assert hardest["lsh"][0] == pytest.approx(hardest["random"][0], abs=0.02)  # nothing is known in the first epoch
     return [mined - drawn for mined, drawn in zip(hardest["lsh"][1:], hardest["random"][1:], strict=True)]
 
@@ -92,7 +93,7 @@ def test_tied_weights_are_saved(tmp_path):
     model = Tied()
     train(model, toy_data(), quick(epochs=1), tmp_path)
     other = Tied()
-    other.load_state_dict(load_file(tmp_path / "model.safetensors"))
+    other.load_state_dict(load_file(tmp_path / "model" / "model.safetensors"))
     assert torch.equal(other.second.weight, model.first.weight)
 
 
@@ -120,7 +121,7 @@ def test_stopped_after_any_step_and_resumed_it_ends_the_same(tmp_path, sampler, 
             train(_stopping_in(steps), data, settings, tmp_path / "parts", resume=True)
     train(toy_model(seed=9), data, settings, tmp_path / "parts", resume=True)
     assert metrics(tmp_path / "parts") == metrics(tmp_path / "whole")
-    weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "parts")]
+    weights = [(tmp_path / name / "model" / "model.safetensors").read_bytes() for name in ("whole", "parts")]
     assert weights[0] == weights[1]
 
 
@@ -137,6 +138,88 @@ def _stopping_in(steps):
 
     model.register_forward_pre_hook(count)
     return model
+
+
+class Killed(BaseException):
+    """Ends a run as kill -9 does: nothing more is saved."""
+
+
+def _dying(when):
+    """Return a model that dies in the so-manieth forward pass of a mode: ("evaluation", 3) or ("training", 1)."""
+    mode, passes = when
+    model, calls = toy_model(), 0
+
+    def count(module, _inputs):
+        nonlocal calls
+        calls += module.training == (mode == "training")
+        if calls == passes and module.training == (mode == "training"):
+            raise Killed
+
+    model.register_forward_pre_hook(count)
+    return model
+
+
+def _killed_and_resumed(folder, data, settings, deaths):
+    for when in deaths:
+        with pytest.raises(Killed):
+            train(_dying(when), data, settings, folder, resume=True)
+    return train(toy_model(seed=9), data, settings, folder, resume=True)
+
+
+# In evaluation mode, a run embeds two samples, to try the model, and then the test's references and queries.
+@pytest.mark.parametrize("sampler", ["lsh", "random"])
+@pytest.mark.parametrize(
+    "deaths",
+    [
+        [("evaluation", 2)],  # before training
+        [("evaluation", 3), ("training", 3)],
+        [("training", 6), ("evaluation", 4)],
+        pytest.param(
+            [("evaluation", 4), ("training", 1)],  # in the first epoch's evaluation, then in the second epoch
+            marks=pytest.mark.xfail(strict=True, reason="samplers forget that an epoch is finished"),
+        ),
+    ],
+)
+def test_killed_in_an_evaluation_and_then_in_an_epoch_it_ends_the_same(tmp_path, sampler, deaths):
+    data, settings = toy_data(), quick(sampler)
+    train(toy_model(), data, settings, tmp_path / "whole")
+    _killed_and_resumed(tmp_path / "parts", data, settings, deaths)
+    assert metrics(tmp_path / "parts") == metrics(tmp_path / "whole")
+    weights = [(tmp_path / name / "model" / "model.safetensors").read_bytes() for name in ("whole", "parts")]
+    assert weights[0] == weights[1]
+
+
+def test_the_model_is_evaluated_before_its_first_step_once(tmp_path):
+    data, seen = toy_data(), []
+    with pytest.raises(Killed):
+        train(_dying(("training", 1)), data, quick(), tmp_path, report=seen.append)
+    assert [epoch["epoch"] for epoch in seen] == [0]
+    model = toy_model()
+    untrained = TrainingLoop(model, data, quick(), torch.device("cpu"), show_progress=False).evaluate(lambda: None)
+    result = train(toy_model(), data, quick(evaluate_every=0), tmp_path / "other")
+    assert result["zero_shot"] == untrained
+    result = train(toy_model(), data, quick(), tmp_path, resume=True, report=seen.append)
+    assert result["zero_shot"] == untrained
+    assert [epoch["epoch"] for epoch in seen] == [0, 1, 2, 3, 4]
+    assert json.loads((tmp_path / "metrics.jsonl").read_text().splitlines()[0]) == {"epoch": 0, "step": 0, **untrained}
+
+
+def test_an_evaluation_can_be_interrupted(tmp_path):
+    """The embedding of millions of passages takes hours."""
+    data, settings = toy_data(), quick()
+    whole = train(toy_model(), data, settings, tmp_path / "whole")
+    model, passes = toy_model(), []
+
+    def stop(module, _inputs):
+        passes.append(module.training)
+        if passes == [False, False]:  # the first tries the model, the second is of the evaluation before training
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    model.register_forward_pre_hook(stop)
+    with pytest.raises(Interrupted):
+        train(model, data, settings, tmp_path / "part")
+    assert passes == [False, False]
+    assert train(toy_model(), data, settings, tmp_path / "part", resume=True)["metrics"] == whole["metrics"]
 
 
 def train_in_process(folder):
@@ -165,13 +248,15 @@ def test_killed_at_twenty_random_moments_it_ends_the_same(tmp_path):
         kills += process.exitcode == -signal.SIGKILL
         if (tmp_path / "killed" / "result.json").exists() and kills < 20:  # all over: go back, and on killing
             (tmp_path / "killed" / "result.json").unlink()
-            (tmp_path / "killed" / "checkpoint.pt").unlink()
+            (tmp_path / "killed" / "metrics.jsonl").unlink()
     last = context.Process(target=train_in_process, args=(tmp_path / "killed",))
     last.start()
     last.join()
     assert last.exitcode == 0
     assert metrics(tmp_path / "killed") == metrics(tmp_path / "whole")
-    assert not list((tmp_path / "killed").glob("model.safetensors?*"))
+    assert {path.name for path in (tmp_path / "killed").iterdir()} - {".lock"} == {
+        "run.json", "metrics.jsonl", "result.json", "model"
+    }  # fmt: skip
 
 
 def test_overlap_is_tracked_and_survives_a_stop(tmp_path, monkeypatch):
@@ -183,7 +268,7 @@ def test_overlap_is_tracked_and_survives_a_stop(tmp_path, monkeypatch):
         train(_stopping_in(20), data, settings, tmp_path / "parts")
     train(toy_model(), data, settings, tmp_path / "parts", resume=True)
     assert metrics(tmp_path / "parts") == metrics(tmp_path / "whole")
-    for epoch in metrics(tmp_path / "whole")[:-1]:
+    for epoch in metrics(tmp_path / "whole")[1:-1]:
         shares = [epoch["overlap"][bits] for bits in ("128", "256", "512", "1024")]
         assert 0.6 < shares[0] <= shares[-1] <= 1  # 128 of 240 are found even by chance
         shifts = [epoch["positional_distance"][bits] for bits in ("128", "1024")]
@@ -208,7 +293,7 @@ def test_a_loss_that_is_no_number_stops_the_run_and_keeps_the_last_good_state(tm
     state = torch.load(tmp_path / "checkpoint.pt", weights_only=True)
     assert state["epoch"] == 2
     assert all(bool(torch.isfinite(tensor).all()) for tensor in state["model"].values())
-    assert len((tmp_path / "metrics.jsonl").read_text().splitlines()) == 2
+    assert len((tmp_path / "metrics.jsonl").read_text().splitlines()) == 3
 
 
 def test_other_peoples_runs_are_not_touched(tmp_path):
@@ -222,13 +307,10 @@ def test_other_peoples_runs_are_not_touched(tmp_path):
     assert (tmp_path / "result.json").read_bytes() == before
     assert train(toy_model(), data, quick(), tmp_path, resume=True) == json.loads(before)
     train(toy_model(), data, quick(epochs=2), tmp_path, force=True)
-    assert len((tmp_path / "metrics.jsonl").read_text().splitlines()) == 2
+    assert len((tmp_path / "metrics.jsonl").read_text().splitlines()) == 3
     (tmp_path / "result.json").unlink()
-    with pytest.raises(ValueError, match=r"an unfinished run \(--resume goes on with it\)"):
+    with pytest.raises(ValueError, match=r"an unfinished run: train\(\.\.\., resume=True\) continues it; --force"):
         train(toy_model(), data, quick(epochs=2), tmp_path)
-    (tmp_path / "checkpoint.pt").write_bytes(b"half a checkp")
-    with pytest.raises(ValueError, match="cannot be read"):
-        train(toy_model(), data, quick(epochs=2), tmp_path, resume=True)
 
 
 def test_weights_decay_but_norms_biases_and_temperature_do_not():
@@ -254,12 +336,24 @@ def test_schedule_rises_then_falls_to_zero():
         ({"epochs": 0}, "epochs must be at least 1"),
         ({"batch_size": 1}, "batch_size must be at least 2"),
         ({"learning_rate": 0.0}, "learning_rate must be above 0"),
-        ({"warmup": 1.0}, "warmup is a share"),
-        ({"target_overlap": 0.0}, "target_overlap is a share"),
+        ({"warmup": 1.0}, "warmup must be at least 0 and below 1, got 1"),
+        ({"guard": 7.0}, "guard must be above 0 and at most 2, got 7"),
+        ({"hardness": 1.5}, "hardness must be at least 0 and at most 1, got 1.5"),
+        ({"method": "kmeans"}, "method must be one of growth, sample4geo, got 'kmeans'"),
+        ({"seed": -1}, "seed must be at least 0, got -1"),
+        ({"learning_rate": float("inf")}, "learning_rate must be above 0, got inf"),
+        ({"temperature": float("nan")}, "temperature must be above 0, got nan"),
+        ({"target_overlap": 0.0}, "target_overlap must be above 0 and at most 1, got 0"),
     ],
 )
 def test_settings_that_cannot_be(options, sentence):
     with pytest.raises(ValueError, match=sentence):
+        Settings(**options)
+
+
+@pytest.mark.parametrize("options", [{"epochs": "3"}, {"hardness": "all"}, {"seed": 1.5}, {"track_overlap": "yes"}])
+def test_settings_of_another_type(options):
+    with pytest.raises(TypeError, match=f"{next(iter(options))} must be "):
         Settings(**options)
 
 
@@ -268,8 +362,8 @@ def test_bits_are_chosen_while_training_and_recorded(tmp_path):
     assert settings.strategy == "lsh:auto"
     seen = []
     train(toy_model(), data, settings, tmp_path / "whole", report=seen.append)
-    assert seen[0]["bits"] == 1024  # nothing is known in the first epoch
-    assert all(epoch["bits"] < 1024 for epoch in seen[1:])
+    assert seen[1]["bits"] == 1024  # nothing is known in the first epoch
+    assert all(epoch["bits"] < 1024 for epoch in seen[2:])
     for steps in (3, 21, 30):
         with contextlib.suppress(Interrupted):
             train(_stopping_in(steps), data, settings, tmp_path / "parts", resume=True)

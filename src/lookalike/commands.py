@@ -13,16 +13,24 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from lookalike.bits import MAX_BITS
-from lookalike.comparison import HEADINGS, cells, compare, conditions, summary, train_by_name
+from lookalike.comparison import (
+    HEADINGS,
+    build,
+    cells,
+    compare,
+    conditions,
+    summary,
+    train_by_name,
+    zero_shot,
+)
 from lookalike.data import DataSource
-from lookalike.encoders import make_encoder
+from lookalike.encoders import check_encoder
 from lookalike.interruptions import Interrupted
 from lookalike.loading import Unreadable
+from lookalike.machine import checked_device
 from lookalike.recipes import Recipe, recipe
 from lookalike.runs import RunFolder
 from lookalike.settings import Settings, parse_strategy
-from lookalike.warmup import compile_kernels
 
 SHOWN = 10  # paths of bad images
 
@@ -37,6 +45,7 @@ def run_training(
     print_config: bool,
     resume: bool,
     force: bool,
+    keep_checkpoint: bool,
     device: str | None,
 ) -> None:
     """Train, and a baseline with the same settings if there is to be one; print a line per epoch and a table.
@@ -48,65 +57,86 @@ def run_training(
         out: The run's folder.
         baseline: Another sampler to train.
         print_config: Print what would be trained, and stop.
-        resume: Go on with the run in `out`.
+        resume: Continue the run in `out`.
         force: Overwrite what is there.
+        keep_checkpoint: Keep the last checkpoint of a finished run.
         device: Where.
     """
     console = Console()
-    before = _begun(data, out, force=force) if resume else {}
+    if resume and force:
+        raise ValueError("--resume continues a run and --force overwrites it: give one of them.")
+    if resume and out is None:
+        name = data or "glyphs"
+        out = _default_folder(name, _changed(recipe(name), chosen).settings, None)
+    before = _begun(data, out) if resume and out is not None else {}
     name = data or before.get("data", "glyphs")
-    usual = recipe(name)
-    begun = {each: before[each] for each in asdict(usual.settings) if each in before}
-    usual = usual.changed(begun, before.get("model_options", {}), before.get("data_options"))
-    plan = _changed(usual, chosen)
+    plan = _changed(_recipe_of(name, before, out), chosen)
     source = DataSource(name, before.get("data_root") if root is None else str(root.resolve()), plan.data)
     if print_config:
         _print_config(console, source, plan, {"settings": asdict(plan.settings)})
         return
-    make_encoder(**plan.model)  # what cannot be built is said before data are read
-    settings, loaded = plan.settings, source.load(progress=True)
-    console.print(f"{loaded.description[0].upper()}{loaded.description[1:]}.", highlight=False)
-    with console.status("compiling kernels (once, some seconds)"):
-        compile_kernels(settings.bits if isinstance(settings.bits, int) else MAX_BITS)
-    rows: dict[str, list[dict[str, Any]]] = {}
+    settings = plan.settings
     runs = [settings] if baseline in (None, "none") else [settings, replace(settings, **parse_strategy(baseline))]
     folders = [out or _default_folder(name, settings, None), *(_default_folder(name, each, out) for each in runs[1:])]
     reused = [resume, *[not force] * (len(runs) - 1)]  # a baseline that is there already is not trained again
+    # What was typed is checked before anything is loaded.
+    checked_device(device)
+    check_encoder(**plan.model)
+    source.check()
     for each, folder, goes_on in zip(runs, folders, reused, strict=True):
-        RunFolder(folder).check(asdict(each), resume=goes_on, force=force)  # before hours are spent on the first
+        RunFolder(folder).check_free(force=force)
+        RunFolder(folder).check(asdict(each), resume=goes_on, force=force)
+    is_finished = resume and RunFolder(folders[0]).result.exists()
+    built = None if is_finished else build(plan.model, settings.seed)
+    loaded = source.load(progress=True)
+    console.print(f"{loaded.description[0].upper()}{loaded.description[1:]}.", highlight=False)
+    rows: dict[str, list[dict[str, Any]]] = {}
+    continued = [RunFolder(folders[0]).command, *([f"--baseline {baseline}"] if len(runs) > 1 else [])]
+    continued += [f"--device {device}"] if device else []
+    continued += ["--keep-checkpoint"] if keep_checkpoint else []
     for each, folder, goes_on in zip(runs, folders, reused, strict=True):
-        console.print(f"\n{each.strategy} -> {folder}", highlight=False)
+        console.print(f"\n{each.strategy} -> {folder}", highlight=False, markup=False, soft_wrap=True)
         try:
             result = train_by_name(
-                source, each, folder, model=plan.model, data=loaded, resume=goes_on, force=force, device=device,
+                source, each, folder, model=plan.model, data=loaded, built=built, resume=goes_on,
+                force=force and not goes_on, keep_checkpoint=keep_checkpoint, device=device,
                 report=partial(_print_epoch, console, each),
             )  # fmt: skip
         except Interrupted as interrupted:
-            console.print(f"\n{interrupted}; everything is saved. Go on with: lookalike train --out {folder} --resume")
+            _print_whole(console, f"{interrupted}; everything is saved. Continue with: {' '.join(continued)}")
             sys.exit(128 + interrupted.number)
         except Unreadable as error:
-            if not RunFolder(folder).checkpoint.exists():  # it was among the first that were tried
+            if not RunFolder(folder).checkpoints.exist():  # it was among the first that were tried
                 raise
             raise ValueError(
-                f"{str(error).rstrip('.')}. Everything is saved; lookalike train --out {folder} --resume goes on with "
-                "the step that needs it."
+                f"{str(error).rstrip('.')}. Everything is saved; {' '.join(continued)} continues with the step that "
+                "needs it."
             ) from error
+        built = None
         rows[each.strategy] = [result]
     console.print()
-    _print_table(console, summary(rows))
+    _print_table(console, [*zero_shot(rows), *summary(rows)])
 
 
-def _begun(data: str | None, out: Path | None, *, force: bool) -> dict[str, Any]:
-    """The configuration of the run to go on with; empty where it was not begun yet."""
-    if out is None:
-        raise ValueError("--resume needs --out: the folder of the run to go on with.")
-    if force:
-        raise ValueError("--resume goes on with a run and --force overwrites it: give one of them.")
-    if (out / "config.json").exists():
-        return RunFolder(out).read_config()
+def _begun(data: str | None, out: Path) -> dict[str, Any]:
+    """Read the configuration of the run to continue; empty where it was not begun yet."""
+    folder = RunFolder(out)
+    if folder.config.exists():
+        return folder.read_config()
+    folder.check({}, resume=True, force=False)
     if data is None:
-        raise ValueError(f"{out} holds no run to go on with; to begin one there, say what to train on.")
+        raise ValueError(f"{out} holds no run to continue; to begin one there, say what to train on.")
     return {}
+
+
+def _recipe_of(name: str, before: dict[str, Any], out: Path | None) -> Recipe:
+    """Return the recipe of a data set, or of a run that was begun with it."""
+    usual = recipe(name)
+    begun = {each: before[each] for each in asdict(usual.settings) if each in before}
+    try:
+        return usual.changed(begun, before.get("model_options", {}), before.get("data_options"))
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"{RunFolder(out or Path()).config} is damaged ({str(error).rstrip('.')}).") from None
 
 
 def run_comparison(
@@ -127,25 +157,28 @@ def run_comparison(
     folder = out or Path("runs") / f"compare-{Path(data).stem}"
     plan = _changed(recipe(data), chosen)
     source = DataSource(data, None if root is None else str(root.resolve()), plan.data)
-    contenders = {name: replace(plan.settings, **parse_strategy(name)) for name in samplers.split(",")}
+    names = [name.strip() for name in samplers.split(",")]
+    contenders = {name: replace(plan.settings, **parse_strategy(name)) for name in names}
     if print_config:
         _print_config(
             console, source, plan, {"seeds": seeds, "settings": {k: asdict(v) for k, v in contenders.items()}}
         )
         return
-    make_encoder(**plan.model)  # what cannot be built is said before data are read
     try:
         table = compare(
             source, contenders, seeds, folder, model=plan.model, jobs=jobs, force=force, device=device,
             report=lambda line: console.print(line, highlight=False),
         )  # fmt: skip
     except Interrupted as interrupted:
-        console.print(f"\n{interrupted}; everything is saved. Run the same command again to go on.")
+        without = " without --force" if force else ""
+        _print_whole(
+            console, f"{interrupted}; everything is saved. Continue by running the same command again{without}."
+        )
         sys.exit(128 + interrupted.number)
     console.print()
     _print_table(console, table["rows"])
     console.print(conditions(table), highlight=False)
-    console.print(f"Written: {folder / 'compare.json'}, {folder / 'compare.md'}", highlight=False)
+    _print_whole(console, f"Written: {folder / 'compare.json'}, {folder / 'compare.md'}")
 
 
 def run_data_check(name: str, root: Path | None, decode: bool, sheet: Path | None) -> bool:
@@ -194,14 +227,16 @@ def _settings(usual: Settings, options: dict[str, Any]) -> dict[str, Any]:
     strategy = parse_strategy(typed["sampler"]) if "sampler" in typed else {"sampler": usual.sampler}
     if "bits" in strategy and typed.get("bits", strategy["bits"]) != strategy["bits"]:
         raise ValueError(f"--sampler {typed['sampler']} and --bits {typed['bits']} disagree: give one of them.")
-    mined = strategy["sampler"] not in ("random", "batchhard")
+    sampler, bits = strategy["sampler"], typed.get("bits", strategy.get("bits", usual.bits))
     for name, belongs in (
-        ("bits", strategy["sampler"] == "lsh"),
-        ("guard", strategy["sampler"] == "lsh"),
-        ("hardness", mined),
+        ("bits", sampler == "lsh"),
+        ("guard", sampler == "lsh"),
+        ("target_overlap", sampler == "lsh" and bits == "auto"),
+        ("hardness", sampler not in ("random", "batchhard")),
     ):
-        if "sampler" in typed and name in typed and not belongs:
-            raise ValueError(f"--{name} means nothing for the sampler {typed['sampler']}.")
+        if name in typed and not belongs:
+            called = typed.get("sampler", f"lsh:{bits}" if sampler == "lsh" else sampler)
+            raise ValueError(f"--{name.replace('_', '-')} means nothing for the sampler {called}.")
     return {**typed, **(strategy if "sampler" in typed else {})}
 
 
@@ -210,7 +245,15 @@ def _default_folder(data: str, settings: Settings, beside: Path | None) -> Path:
     return (Path("runs") if beside is None else beside.parent) / name
 
 
+def _print_whole(console: Console, text: str) -> None:
+    """Print a line that may be copied, paths and commands unbroken."""
+    console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+
 def _print_epoch(console: Console, settings: Settings, metrics: dict[str, Any]) -> None:
+    if metrics["epoch"] == 0:
+        console.print(f"epoch   0  R@1 {metrics['recall@1']:6.2%}  before training", highlight=False)
+        return
     chosen = f", {metrics['bits']} bits" if settings.strategy == "lsh:auto" else ""
     recall = f"{metrics['recall@1']:6.2%}" if "recall@1" in metrics else "     -"
     console.print(

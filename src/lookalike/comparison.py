@@ -4,31 +4,46 @@ from __future__ import annotations
 
 import json
 import math
-import multiprocessing
-import os
 import re
 import statistics
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
-from lookalike.encoders import make_encoder
-from lookalike.files import write_text
-from lookalike.machine import versions
-from lookalike.runs import RunFolder
-from lookalike.training import train
+from lookalike.encoders import check_encoder, make_encoder
+from lookalike.files import writable, write_text
+from lookalike.jobs import in_processes
+from lookalike.machine import checked_device, versions
+from lookalike.runs import RunFolder, holding
+from lookalike.training import finished_result, train
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from torch import nn
 
     from lookalike.data import DataSource
     from lookalike.data.retrieval import RetrievalData
     from lookalike.settings import Settings
 
+ZERO_SHOT = "before training"  # the name of its row
 METRICS = ("recall@1", "recall@5", "recall@10", "recall@1%", "mrr@10")
+
+
+class Built(NamedTuple):
+    """An encoder, and the state of the random numbers after it was built."""
+
+    encoder: nn.Module
+    random: torch.Tensor
+
+
+def build(model: dict[str, Any], seed: int) -> Built:
+    """Build an encoder by name; the seed decides which weights it begins with where they are not pretrained."""
+    torch.manual_seed(seed)
+    return Built(make_encoder(**model), torch.get_rng_state())
 
 
 def train_by_name(
@@ -38,9 +53,12 @@ def train_by_name(
     *,
     model: dict[str, Any],
     data: RetrievalData | None = None,
+    built: Built | None = None,
+    resume: bool = False,
+    keep_checkpoint: bool = False,
     **options: Any,
 ) -> dict[str, Any]:
-    """Train an encoder by name on a data set by name; the seed decides what of its first weights is not pretrained.
+    """Train an encoder by name on a data set by name.
 
     Args:
         source: The data set.
@@ -48,11 +66,24 @@ def train_by_name(
         out: The run's folder.
         model: Of `make_encoder`.
         data: The data set, where it is loaded already.
+        built: The encoder, where it is built already.
+        resume: As in `train`, and so are the following.
+        keep_checkpoint: Keep the last checkpoint when the run ends.
         options: Of `train`.
     """
     loaded = source.load(progress=True) if data is None else data
-    torch.manual_seed(settings.seed)
-    return train(make_encoder(**model), loaded, settings, out, model_options=model, source=source, **options)
+    folder = RunFolder(out)
+    if resume:
+        known = {**asdict(settings), **source.as_config(), "model_options": model, "data_checksum": loaded.checksum}
+        folder.check(known, resume=True, force=False)
+        if (result := finished_result(folder, keep_checkpoint=keep_checkpoint)) is not None:
+            return result  # without loading a model for it
+    encoder, random = built or build(model, settings.seed)
+    torch.set_rng_state(random)  # whatever came between, such as reading data
+    return train(
+        encoder, loaded, settings, out, model_options=model, source=source, resume=resume,
+        keep_checkpoint=keep_checkpoint, **options,
+    )  # fmt: skip
 
 
 def compare(
@@ -69,46 +100,68 @@ def compare(
 ) -> dict[str, Any]:
     """Train every contender with seeds 0 to `seeds` - 1 and write compare.json and compare.md into `out`.
 
-    Runs that are finished are not trained again, and those that were interrupted go on. With `jobs` above one, so many
-    run at a time, which disturbs the times.
+    Finished runs are not trained again, and interrupted ones are continued. With `jobs` above one, so many are trained
+    at a time, which disturbs the times.
+
+    Args:
+        source: The data set.
+        contenders: Settings by the name of a row.
+        seeds: Runs per contender.
+        out: The folder of the comparison, held by one process at a time.
+        model: Of `make_encoder`.
+        jobs: Runs at a time.
+        device: As in `train`.
+        force: Remove the runs in `out` first.
+        report: Called with a line of text now and then.
 
     Raises:
         ValueError: `out` holds runs of another configuration.
+        FolderInUseError: Another process works in `out` or one of its runs.
     """
+    checked_device(device)
+    check_encoder(**model)
+    source.check()
     runs = [
         _Run(name, replace(settings, seed=seed), out / f"{re.sub(r'[^A-Za-z0-9]+', '-', name)}-seed{seed}")
         for seed in range(seeds)
         for name, settings in contenders.items()
     ]
-    loaded = source.load(progress=True)
-    for run in runs:  # before hours are spent on the first
-        RunFolder(run.folder).check(asdict(run.settings), resume=not force, force=force)
-    report(loaded.description)
-    results: dict[str, list[dict[str, Any]]] = {name: [] for name in contenders}
-    options = {"model": model, "device": device, "resume": not force, "force": force, "show_progress": jobs == 1}
-    for done, (run, result) in enumerate(_trained(source, loaded, runs, jobs, options), 1):
-        results[run.name].append(result)
-        report(
-            f"{done}/{len(runs)}  {run.name}, seed {run.settings.seed}: "
-            f"R@1 {result['metrics']['recall@1']:.2%} in {result['seconds']:.0f} s"
-        )
-    first = next(iter(results.values()))[0]
-    table = {
-        "data": Path(source.name).name,
-        "data_options": source.options,
-        "encoder": _encoder_name(model.get("encoder", "convnet")),
-        "description": loaded.description,
-        "data_checksum": loaded.checksum,
-        "model": first["config"]["model"],
-        "settings": {name: asdict(settings) for name, settings in contenders.items()},
-        "seeds": seeds,
-        "jobs": jobs,
-        "rows": summary(results),
-        "machine": first["machine"],
-        "versions": versions(),
-    }
-    write_text(out / "compare.json", json.dumps(table, indent=1) + "\n")
-    write_text(out / "compare.md", markdown(table))
+    with holding(out):
+        for run in runs:  # before hours are spent on the first
+            RunFolder(run.folder).check_free(force=force)
+            RunFolder(run.folder).check(asdict(run.settings), resume=not force, force=force)
+        is_done = all(RunFolder(run.folder).result.exists() for run in runs) and not force
+        built = None if is_done else build(model, runs[0].settings.seed)  # before data are read, which may take long
+        loaded = source.load(progress=True)
+        if force:
+            _clear(out, runs)
+        report(loaded.description)
+        results: dict[str, list[dict[str, Any]]] = {name: [] for name in contenders}
+        options = {"model": model, "device": device, "resume": True, "show_progress": jobs == 1}
+        for done, (run, result) in enumerate(_trained(source, loaded, built, runs, jobs, options), 1):
+            results[run.name].append(result)
+            report(
+                f"{done}/{len(runs)}  {run.name}, seed {run.settings.seed}: "
+                f"R@1 {result['metrics']['recall@1']:.2%} in {result['seconds']:.0f} s"
+            )
+        first = next(iter(results.values()))[0]
+        table = {
+            "data": Path(source.name).name,
+            "data_options": source.options,
+            "encoder": _encoder_name(model.get("encoder", "convnet")),
+            "description": loaded.description,
+            "data_checksum": loaded.checksum,
+            "model": first["config"]["model"],
+            "settings": {name: asdict(settings) for name, settings in contenders.items()},
+            "seeds": seeds,
+            "jobs": jobs,
+            "rows": [*zero_shot(results), *summary(results)],
+            "machine": first["machine"],
+            "versions": versions(),
+        }
+        with writable(out):
+            write_text(out / "compare.json", json.dumps(table, indent=1) + "\n")
+            write_text(out / "compare.md", markdown(table))
     return table
 
 
@@ -118,24 +171,47 @@ class _Run(NamedTuple):
     folder: Path
 
 
-def _trained(
-    source: DataSource, loaded: RetrievalData, runs: list[_Run], jobs: int, options: dict[str, Any]
-) -> Iterator[tuple[_Run, dict[str, Any]]]:
-    if jobs == 1:
+def _clear(out: Path, runs: list[_Run]) -> None:
+    """Remove a comparison: the table first, so that it never stands above runs that it does not count."""
+    with writable(out):
+        for name in ("compare.json", "compare.md"):
+            (out / name).unlink(missing_ok=True)
         for run in runs:
-            yield run, train_by_name(source, run.settings, run.folder, data=loaded, **options)
+            if run.folder.is_dir():
+                with RunFolder(run.folder).held():
+                    RunFolder(run.folder).clear()
+
+
+def _trained(
+    source: DataSource,
+    loaded: RetrievalData,
+    built: Built | None,
+    runs: list[_Run],
+    jobs: int,
+    options: dict[str, Any],
+) -> Iterator[tuple[_Run, dict[str, Any]]]:
+    if jobs > 1:
+        tasks = {i: partial(train_by_name, source, run.settings, run.folder, **options) for i, run in enumerate(runs)}
+        yield from ((runs[i], result) for i, result in in_processes(tasks, jobs))
         return
-    threads = max(1, (os.cpu_count() or 1) // jobs)
-    with ProcessPoolExecutor(
-        jobs, multiprocessing.get_context("spawn"), initializer=torch.set_num_threads, initargs=(threads,)
-    ) as pool:
-        waiting = {pool.submit(train_by_name, source, run.settings, run.folder, **options): run for run in runs}
-        try:
-            for future in as_completed(waiting):
-                yield waiting[future], future.result()
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
+    for run in runs:
+        # Building the first encoder again would give the same one: another seed gives another.
+        fresh = built if run is runs[0] else None
+        yield run, train_by_name(source, run.settings, run.folder, data=loaded, built=fresh, **options)
+
+
+def zero_shot(results: dict[str, list[dict[str, Any]]]) -> list[dict[str, Any]]:
+    """Make the row of the model before training; none where runs did not record it.
+
+    With the same seed every strategy begins with the same weights, so the runs of one strategy tell it for all.
+    """
+    runs = sorted(next(iter(results.values())), key=lambda run: run["config"]["seed"])
+    before = [run.get("zero_shot") for run in runs]
+    if not all(before):
+        return []
+    nothing = {"seconds": None, "mining_seconds_per_epoch": None, "mining_share": None, "kept_bytes": None}
+    metrics = {metric: _over_seeds([each[metric] for each in before if each]) for metric in METRICS}
+    return [{"sampler": ZERO_SHOT, "runs": len(runs), **metrics, **nothing}]
 
 
 def summary(results: dict[str, list[dict[str, Any]]]) -> list[dict[str, Any]]:
@@ -144,8 +220,8 @@ def summary(results: dict[str, list[dict[str, Any]]]) -> list[dict[str, Any]]:
     for strategy, runs in results.items():
         row: dict[str, Any] = {"sampler": strategy, "runs": len(runs)}
         for metric in METRICS:
-            values = [run["metrics"][metric] for run in sorted(runs, key=lambda run: run["config"]["seed"])]
-            row[metric] = {"mean": statistics.mean(values), "sd": _deviation(values), "values": values}
+            ordered = sorted(runs, key=lambda run: run["config"]["seed"])
+            row[metric] = _over_seeds([run["metrics"][metric] for run in ordered])
         for name in ("seconds", "mining_seconds_per_epoch", "mining_share"):
             known = [run[name] for run in runs if run[name] is not None]
             row[name] = statistics.mean(known) if known else None
@@ -164,8 +240,9 @@ def _difference(of: dict[str, Any], against: dict[str, Any]) -> dict[str, float]
     return {"mean": of["mean"] - against["mean"], "standard_error": math.sqrt(sum(variances))}
 
 
-def _deviation(values: list[float]) -> float | None:
-    return statistics.stdev(values) if len(values) > 1 else None
+def _over_seeds(values: list[float]) -> dict[str, Any]:
+    deviation = statistics.stdev(values) if len(values) > 1 else None
+    return {"mean": statistics.mean(values), "sd": deviation, "values": values}
 
 
 def cells(row: dict[str, Any]) -> list[str]:
@@ -181,7 +258,7 @@ def cells(row: dict[str, Any]) -> list[str]:
         *(percent(row[metric]) for metric in METRICS),
         f"{100 * gain['mean']:+.2f} ±{100 * gain['standard_error']:.2f}" if gain else "",
         "" if seconds is None else f"{seconds:.2f} s, {row['mining_share']:.1%}",
-        f"{row['kept_bytes'] / 1e6:.1f} MB",
+        "" if row["kept_bytes"] is None else f"{row['kept_bytes'] / 1e6:.1f} MB",
     ]
 
 

@@ -6,10 +6,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
-from safetensors.torch import load_file
 
 from lookalike.data import DataSource
-from lookalike.encoders import ConvNet, make_encoder, untrained
+from lookalike.encoders import ConvNet, load_saved
 from lookalike.loading import batches_ahead, moved, read, read_ahead
 from lookalike.progress import progress_bar
 from lookalike.runs import RunFolder
@@ -26,11 +25,11 @@ BATCH = 256  # samples at a time
 
 
 def embed_run(path: Path, *, progress: bool = False) -> tuple[Tensor, Tensor | None]:
-    """Embeddings of a run's training set, clean, by its final weights, float32 [n, dim], and their labels.
+    """Embed a run's training set, without augmentation, with its trained model: float32 [n, dim], and the labels.
 
     Raises:
         FileNotFoundError: The folder holds no run, or the data are gone.
-        ValueError: The run is not finished, its network is none of ours, or the data have changed.
+        ValueError: The run is not finished, its model was not built by `make_encoder`, or the data have changed.
     """
     config = RunFolder(path).read_config()
     model, part = load_run_model(path, config), load_run_data(config, progress=progress)
@@ -38,7 +37,7 @@ def embed_run(path: Path, *, progress: bool = False) -> tuple[Tensor, Tensor | N
 
 
 def load_run_data(config: dict[str, Any], *, progress: bool = False) -> TrainingPart:
-    """The training part that a run was trained on, by the name and the checksum in its configuration.
+    """Load the training part that a run was trained on, by the name and the checksum in its configuration.
 
     Raises:
         ValueError: The data are others than the run's.
@@ -53,28 +52,25 @@ def load_run_data(config: dict[str, Any], *, progress: bool = False) -> Training
 
 
 def load_run_model(path: Path, config: dict[str, Any]) -> nn.Module:
-    """The network of a finished run with its final weights.
+    """Load the trained model of a finished run from the run's own folder. No code from there is run.
 
     Raises:
-        ValueError: The run is not finished, or its network is none of ours.
+        ValueError: The run is not finished, its model cannot be loaded, or it was not built by `make_encoder`.
     """
-    weights = RunFolder(path).weights
-    if not weights.exists():
-        raise ValueError(f"{path} holds no finished run: {weights.name} is missing; lookalike train --resume ends it.")
-    options = config.get("model_options", {})
+    folder = RunFolder(path)
+    if not folder.result.exists() or not folder.model.is_dir():
+        missing = folder.result.name if folder.model.is_dir() else folder.model.name
+        raise ValueError(f"{path} holds no finished run: {missing} is missing; {folder.command} finishes it.")
+    options = config.get("model_options")
+    if not isinstance(options, dict) or not isinstance(options.get("encoder", ""), str):
+        raise ValueError(f"{folder.config} is damaged (model_options is {options!r}).")
     name = str(config.get("model", "")).partition(" ")[0]
     if "encoder" not in options and name != ConvNet.__name__:
         raise ValueError(
             f"the run trained {name or 'something'} from Python, which cannot be rebuilt from its options; runs of the "
             "command line can."
         )
-    model = make_encoder(**untrained(options))
-    try:
-        model.load_state_dict(load_file(weights))
-    except RuntimeError as error:
-        reason = str(error).splitlines()[-1].strip()
-        raise ValueError(f"{weights} does not fit the network of config.json: {reason}") from None
-    return model.eval()
+    return load_saved(folder.model, **options).eval()
 
 
 def embed_part(model: nn.Module, part: TrainingPart, tower: str, *, progress: bool = False) -> Tensor:
@@ -91,9 +87,10 @@ def embed(
     *,
     batch_size: int = BATCH,
     precision: torch.dtype = torch.float32,
+    check: Callable[[], None] | None = None,
     progress: bool = False,
 ) -> Tensor:
-    """The embeddings of samples 0 to n - 1, float32 [n, dim], where the model is; it is left in evaluation mode.
+    """Embed samples 0 to n - 1, float32 [n, dim], where the model is; it is left in evaluation mode.
 
     Args:
         model: The model.
@@ -101,6 +98,7 @@ def embed(
         n: How many there are.
         batch_size: Samples at a time.
         precision: Of the computation.
+        check: Called between batches; may raise to stop.
         progress: Show a bar on a terminal.
 
     Raises:
@@ -129,4 +127,6 @@ def embed(
             embeddings[done : done + len(part)] = part
             done += len(part)
             bar.advance(len(part))
+            if check is not None:
+                check()
     return embeddings

@@ -1,7 +1,9 @@
 """Files that are there whole or not at all, whenever the process or the machine stops."""
 
+import contextlib
 import errno
 import os
+import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -57,10 +59,27 @@ def room_for(what: str, then: str) -> Iterator[None]:
     """
     try:
         yield
-    except OSError as error:
-        if error.errno not in FULL:
+    except Exception as error:
+        reason = _full(error)
+        if reason is None:
             raise
-        raise DiskFullError(f"there is no room left for {what} ({error.strerror}): {then}.") from error
+        raise DiskFullError(f"there is no room left for {what} ({reason}): {then}.") from error
+
+
+def _full(error: BaseException) -> str | None:
+    """Return the system's words for a full disk, if that is what an error is about.
+
+    torch raises an error of its own after the OSError of a write, and safetensors only quotes its number.
+    """
+    for number in FULL:
+        if f"(os error {number})" in str(error):
+            return os.strerror(number)
+    found: BaseException | None = error
+    while found is not None:
+        if isinstance(found, OSError) and found.errno in FULL:
+            return found.strerror
+        found = found.__cause__ or found.__context__
+    return None
 
 
 @contextmanager
@@ -75,15 +94,53 @@ def replacing(path: Path) -> Iterator[Path]:
             os.fsync(file.fileno())
         temporary.chmod(0o666 & ~_umask())  # as any new file; mkstemp makes private ones
         temporary.replace(path)
+        _sync_entries(path.parent)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
 
 
+@contextmanager
+def replacing_folder(path: Path) -> Iterator[Path]:
+    """Yield a temporary folder to fill; it takes the place of the folder `path` at the end, or vanishes on an error.
+
+    A folder cannot be replaced in one step: a process that is killed at the end may leave neither the old one nor the
+    new one, but never half of one.
+    """
+    temporary = Path(tempfile.mkdtemp(dir=path.parent, prefix=f"{path.name}.", suffix=TEMPORARY))
+    try:
+        yield temporary
+        for each in (temporary, *temporary.rglob("*")):
+            each.chmod((0o777 if each.is_dir() else 0o666) & ~_umask())  # as any new one; some libraries write private
+            if each.is_file():
+                with each.open("rb") as file:
+                    os.fsync(file.fileno())
+        if path.exists():
+            shutil.rmtree(path)
+        temporary.rename(path)
+        _sync_entries(path.parent)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+
+
+def _sync_entries(folder: Path) -> None:
+    """Make a rename survive a power failure, where the system can: it is the folder that knows names."""
+    with contextlib.suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
 def remove_leftovers(folder: Path) -> None:
-    """Remove the temporary files that `replacing` leaves in `folder` when its process is killed."""
+    """Remove what `replacing` and `replacing_folder` leave in `folder` when their process is killed."""
     for path in folder.glob(f"*{TEMPORARY}"):
-        path.unlink(missing_ok=True)
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
 
 
 def cache_folder() -> Path:

@@ -19,10 +19,10 @@ from lookalike.embedding import embed
 from lookalike.evaluation import evaluate
 from lookalike.loading import batches_ahead, moved, read, read_ahead
 from lookalike.optimization import make_optimizer, schedule, step_precision
-from lookalike.progress import progress_bar
+from lookalike.progress import progress_bar, working
 from lookalike.samplers import LSHBatchSampler
 from lookalike.samplers.exclusions import Exclusions
-from lookalike.strategies import make_loss, make_sampler
+from lookalike.strategies import compile_ahead, make_loss, make_sampler
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -62,7 +62,8 @@ class TrainingLoop:
         self.exclusions = None if lists is None else Exclusions(lists, self.sampler.num_samples)
         self.num_steps = settings.epochs * len(self.sampler)
         self.epoch = self.step = 0
-        self.history: list[dict[str, Any]] = []  # the metrics of every epoch
+        self.zero_shot: dict[str, Any] | None = None  # metrics before the first step
+        self.history: list[dict[str, Any]] = []  # metrics of every epoch since
         self._warn_of_batch_normalisation()
         self._begin_epoch()
 
@@ -86,6 +87,16 @@ class TrainingLoop:
         if len(shape) != 2 or shape[0] != 2:
             raise ValueError(f"a model must turn n samples into embeddings [n, dim], got {shape} of 2 samples.")
 
+    def compile_kernels(self) -> None:
+        """Compile what the sampler will use, before anything is timed."""
+        with working("compiling kernels (once, some seconds)", shown=self.show_progress):
+            compile_ahead(self.train_part, self.settings, self.data.train_exclude, self.device)
+
+    def evaluate_zero_shot(self, check: Callable[[], None]) -> dict[str, Any]:
+        """Evaluate the model before its first step, as epoch 0: what training starts from."""
+        self.zero_shot = {"epoch": 0, "step": 0, **self.evaluate(check)}
+        return self.zero_shot
+
     def _warn_of_batch_normalisation(self) -> None:
         if self.settings.sampler in ("random", "batchhard"):
             return
@@ -103,14 +114,14 @@ class TrainingLoop:
         self._unseen: list[Tensor] = []  # loss and hardness that nobody has looked at yet: looking waits for the GPU
 
     def train_epoch(self, check: Callable[[], None]) -> None:
-        """Train what is left of the epoch; `check` is called after every step and may raise."""
+        """Train what is left of the epoch; `check` is called between batches and may raise."""
         if len(self.losses) == len(self.sampler):  # interrupted after the last step
             return
         self.model.train()
         with self._timed("epoch"), progress_bar(self._headline(), len(self.sampler), shown=self.show_progress) as bar:
             with self._timed("mining"):
                 if self.settings.sampler == "full" and self.epoch > 0 and not self.losses:
-                    self._refresh()
+                    self._refresh(check)
                 batches = iter(self.sampler)
             bar.advance(len(self.losses))
             ahead = batches_ahead(self.device) if self.train_part.prefetch else 0
@@ -175,8 +186,8 @@ class TrainingLoop:
         else:
             tracker.observe(ids, reference)
 
-    def end_epoch(self) -> dict[str, Any]:
-        """Evaluate, if it is time to, and return the metrics of the epoch that has ended."""
+    def end_epoch(self, check: Callable[[], None]) -> dict[str, Any]:
+        """Evaluate, if it is time to, and return the metrics of the epoch that has ended; `check` may raise."""
         every, ended = self.settings.evaluate_every, self.epoch + 1
         is_time = ended == self.settings.epochs or (every > 0 and ended % every == 0)
         metrics = {
@@ -185,7 +196,7 @@ class TrainingLoop:
             "loss": sum(self.losses) / len(self.losses),
             "hardest_negative": sum(self.hardness) / len(self.hardness),
             "temperature": self.criterion.temperature,
-            **(self.evaluate() if is_time else {}),
+            **(self.evaluate(check) if is_time else {}),
             **({} if self.tracker is None else self.tracker.measure()),
             "seconds": self.seconds["epoch"],
             "mining_seconds": self.seconds["mining"],
@@ -199,21 +210,22 @@ class TrainingLoop:
         self._begin_epoch()
         return metrics
 
-    def evaluate(self) -> dict[str, float]:
-        """Recall and MRR on the test part."""
+    def evaluate(self, check: Callable[[], None]) -> dict[str, float]:
+        """Compute recall and MRR on the test part; `check` is called between batches and may raise."""
         test = self.test_part
-        reference = self._embed(test.references, len(test.reference_labels))
-        query = reference if test.in_itself else self._embed(test.queries, len(test.query_labels))
+        reference = self._embed(test.references, len(test.reference_labels), check)
+        query = reference if test.in_itself else self._embed(test.queries, len(test.query_labels), check)
         return evaluate(
             query, reference, test.query_labels, test.reference_labels, exclude=self.data.test_exclude,
             positives=self.data.test_positives,
         )  # fmt: skip
 
     def result(self) -> dict[str, Any]:
-        """What is kept of a finished run."""
+        """Sum up a finished run."""
         mined = self.history[1:]  # the first epoch has nothing to mine
         return {
-            "metrics": {name: value for name, value in self.history[-1].items() if "@" in name or name == "queries"},
+            "metrics": _quality(self.history[-1]),
+            "zero_shot": None if self.zero_shot is None else _quality(self.zero_shot),
             "epochs": len(self.history),
             "seconds": sum(epoch["seconds"] for epoch in self.history),
             "mining_seconds_per_epoch": sum(e["mining_seconds"] for e in mined) / len(mined) if mined else None,
@@ -238,6 +250,7 @@ class TrainingLoop:
             "tracker": None if self.tracker is None else self.tracker.state_dict(),
             "epoch": self.epoch,
             "step": self.step,
+            "zero_shot": self.zero_shot,
             "history": self.history,
             "this_epoch": {"losses": self.losses, "hardness": self.hardness, "seconds": self.seconds},
         }
@@ -251,7 +264,8 @@ class TrainingLoop:
         torch.set_rng_state(state["random"][0])
         if self.device.type == "cuda" and len(state["random"]) == 1 + torch.cuda.device_count():
             torch.cuda.set_rng_state_all(state["random"][1:])
-        self.epoch, self.step, self.history = state["epoch"], state["step"], state["history"]
+        self.epoch, self.step = state["epoch"], state["step"]
+        self.zero_shot, self.history = state["zero_shot"], state["history"]
         for name, value in state["this_epoch"].items():
             setattr(self, name, value)
 
@@ -264,22 +278,25 @@ class TrainingLoop:
                 return first, second
             return self.model(query), self.model(reference)
 
-    def _embed(self, view: Callable[[Tensor], Any], n: int) -> Tensor:
-        """The embeddings of samples 0 to n - 1, float32 [n, dim]."""
+    def _embed(self, view: Callable[[Tensor], Any], n: int, check: Callable[[], None]) -> Tensor:
+        """Embed samples 0 to n - 1: float32 [n, dim]."""
         embeddings = embed(
-            self.model, view, n, batch_size=self.embedding_batch, precision=self.precision, progress=self.show_progress
-        )
+            self.model, view, n, batch_size=self.embedding_batch, precision=self.precision, check=check,
+            progress=self.show_progress,
+        )  # fmt: skip
         self.model.train()
         return embeddings
 
-    def _refresh(self) -> None:
+    def _refresh(self, check: Callable[[], None]) -> None:
         """Embed the whole training set with the current weights: what Pre-Epoch Full is about."""
         part, sampler = self.train_part, cast("PreEpochBatchSampler", self.sampler)
         if part.pairs is None:
-            sampler.refresh(self._embed(partial(part.plain, "reference"), sampler.num_samples))
+            sampler.refresh(self._embed(partial(part.plain, "reference"), sampler.num_samples, check))
         else:
-            towers = {tower: self._embed(partial(part.plain, tower), part.pairs) for tower in ("query", "reference")}
-            sampler.refresh(**towers)
+            query, reference = (
+                self._embed(partial(part.plain, tower), part.pairs, check) for tower in ("query", "reference")
+            )
+            sampler.refresh(query=query, reference=reference)
 
     def _look_at_losses(self) -> None:
         if not self._unseen:
@@ -322,6 +339,11 @@ def hardest_similarity(query: Tensor, reference: Tensor, ignored: Tensor | None 
         similarity.masked_fill_(ignored, -1.0)  # neither positive nor negative
     similarity.fill_diagonal_(-torch.inf)
     return similarity.amax(dim=1).mean()
+
+
+def _quality(metrics: dict[str, Any]) -> dict[str, Any]:
+    """Keep the metrics of an evaluation."""
+    return {name: value for name, value in metrics.items() if "@" in name or name == "queries"}
 
 
 def _as_it_is(x: Any) -> Any:

@@ -63,9 +63,14 @@ def checked_device(device: str | None) -> str:
     if device is None:
         return "cuda" if torch.cuda.is_available() else "cpu"
     try:
-        kind = torch.device(device).type
+        chosen = torch.device(device)
     except RuntimeError:
-        kind = ""
-    if kind not in ("cpu", "cuda", "mps") or (kind == "cuda" and not torch.cuda.is_available()):
+        chosen = None
+    usable = chosen is not None and (
+        chosen.type == "cpu"
+        or (chosen.type == "cuda" and (chosen.index or 0) < torch.cuda.device_count())
+        or (chosen.type == "mps" and torch.backends.mps.is_available())
+    )
+    if not usable:
         raise ValueError(f"there is no device {device!r} here that torch can use; cpu is always there.")
     return device

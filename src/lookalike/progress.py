@@ -50,3 +50,13 @@ def progress_bar(description: str, total: float, *, shown: bool) -> Iterator[Bar
                 progress.update(task, description=text)
 
         yield Drawn()
+
+
+@contextmanager
+def working(description: str, *, shown: bool) -> Iterator[None]:
+    """Say what is going on where there is nothing to count; draws nothing unless `progress_bar` would."""
+    if not shown or not sys.stderr.isatty() or os.environ.get("RANK", "0") != "0":
+        yield
+        return
+    with Console(stderr=True).status(description):
+        yield

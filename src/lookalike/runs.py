@@ -1,20 +1,40 @@
-"""A run's folder: config.json, metrics.jsonl, checkpoint.pt and, once finished, result.json and model.safetensors."""
+"""A run's folder. This file alone knows what is in it:
+
+run.json                  the configuration
+metrics.jsonl             a line per epoch; epoch 0 is the model before training
+checkpoint.pt             the newest state, and
+checkpoint.previous.pt    the one before it; both are removed when the run ends, unless they are asked for
+model/                    the trained model, in the format of its library
+result.json               the outcome; its presence says that the run is finished
+"""
 
 from __future__ import annotations
 
 import json
+import logging
+import shlex
+import shutil
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
-import torch
-
-from lookalike.files import replacing, write_text
-from lookalike.wording import first_line
+from lookalike.checkpoints import Checkpoints
+from lookalike.encoders.saving import save_model
+from lookalike.files import replacing_folder, room_for, writable, write_text
+from lookalike.locks import LOCK, locked
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
+    from torch import nn
+
+logger = logging.getLogger("lookalike")
+
+CONFIG, METRICS, RESULT, MODEL = "run.json", "metrics.jsonl", "result.json", "model"
 MAY_CHANGE = ("data_root",)  # data that were moved are the same data: their checksum says so
-FILES = ("config.json", "metrics.jsonl", "checkpoint.pt", "result.json", "model.safetensors")
+NUMBER = (int, float)
+EXPECTED_CONFIG = {"sampler": str, "seed": int, "epochs": int, "data": str, "model": str, "model_options": dict}
+EXPECTED_RESULT = {"config": dict, "metrics": dict, "seconds": NUMBER, "kept_bytes": int}
 
 
 class RunFolder:
@@ -22,36 +42,57 @@ class RunFolder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.config, self.metrics, self.checkpoint, self.result, self.weights = (path / name for name in FILES)
+        self.config, self.metrics, self.result = (path / name for name in (CONFIG, METRICS, RESULT))
+        self.model, self.analysis = path / MODEL, path / "analysis.json"
+        self.checkpoints = Checkpoints(path)
 
-    def begin(self, config: dict[str, Any], *, resume: bool, force: bool) -> bool:
-        """Prepare the folder and say whether there is a checkpoint to go on from.
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Hold the folder for this process, as `holding` does."""
+        with holding(self.path):
+            yield
+
+    def check_free(self, *, force: bool) -> None:
+        """Check that this process could hold the folder, unless all that it is needed for is the result in it.
 
         Raises:
-            ValueError: The folder holds another run, or one that must be resumed or overwritten explicitly.
+            FolderInUseError: Another process trains in it.
+            UnwritableError: It cannot be written to.
         """
-        if force and not resume:
-            for name in FILES:
-                (self.path / name).unlink(missing_ok=True)
-        self.check(config, resume=resume, force=force)
-        self.path.mkdir(parents=True, exist_ok=True)
-        write_text(self.config, json.dumps(config, indent=2) + "\n")
-        return resume and self.checkpoint.exists()
+        self._check_path()
+        if force or not self.result.exists():
+            with self.held():
+                pass
+
+    def _check_path(self) -> None:
+        nearest = next((each for each in (self.path, *self.path.parents) if each.exists()), None)
+        if nearest is not None and not nearest.is_dir():
+            raise ValueError(f"{nearest} is a file; a run needs a folder.")
 
     def check(self, config: dict[str, Any], *, resume: bool, force: bool) -> None:
-        """Whether a run of this configuration, or of this part of it, may begin or go on here.
+        """Check whether a run of this configuration, or of this part of one, may begin or go on here.
 
         Raises:
             ValueError: It may not.
         """
-        if self.path.exists() and not self.path.is_dir():
-            raise ValueError(f"{self.path} is a file; a run needs a folder.")
-        if not self.config.exists() or (force and not resume):
+        self._check_path()
+        if not self.config.exists():
+            strangers = [path.name for path in (self.result, self.metrics, self.model, *self._states) if path.exists()]
+            if strangers:
+                raise ValueError(
+                    f"{self.path} holds {' and '.join(strangers)} but no {CONFIG}, so it is not a run that can be "
+                    "continued or overwritten: remove what it holds, or choose another folder with --out."
+                )
+            return
+        if force and not resume:
             return
         if not resume:
-            state = "a finished run" if self.result.exists() else "an unfinished run (--resume goes on with it)"
+            state = "a finished run" if self.result.exists() else f"an unfinished run: {self.command} continues it"
             raise ValueError(f"{self.path} holds {state}; --force overwrites it, --out chooses another folder.")
-        before = self.read_config()
+        try:
+            before = self.read_config()
+        except ValueError as error:
+            raise ValueError(f"{error} --force begins the run anew, --out chooses another folder.") from None
         differing = [
             f"{name} was {before.get(name)!r}, now {value!r}"
             for name, value in sorted(config.items())
@@ -63,57 +104,138 @@ class RunFolder:
                 "Resume it as it was begun, or choose another folder with --out."
             )
 
+    @property
+    def command(self) -> str:
+        """What continues the run: a command, or a call for a run whose data were given from Python."""
+        with suppress(OSError, ValueError):
+            if "data_options" not in self.read_config():
+                return "train(..., resume=True)"
+        return f"lookalike train --out {shlex.quote(str(self.path))} --resume"
+
+    @property
+    def _states(self) -> tuple[Path, Path]:
+        return self.checkpoints.previous, self.checkpoints.newest
+
+    def begin(self, config: dict[str, Any], *, resume: bool, force: bool) -> dict[str, Any] | None:
+        """Write the configuration, and return the state to go on from, if there is one.
+
+        Raises:
+            ValueError: The folder holds another run, or one that must be resumed or overwritten explicitly.
+        """
+        self.check(config, resume=resume, force=force)
+        with writable(self.path):
+            if force and not resume:
+                self.clear()
+            write_text(self.config, json.dumps(config, indent=2) + "\n")
+        if not resume:
+            return None
+        if self.checkpoints.exist():
+            try:
+                return self.checkpoints.load()
+            except ValueError as error:
+                raise ValueError(f"{error}: --force begins the run anew.") from error
+        if self.metrics.exists() and self.metrics.stat().st_size:
+            logger.warning("%s holds metrics but no checkpoint: the run begins anew.", self.path)
+        return None
+
+    def clear(self) -> None:
+        """Remove a run, in an order that leaves no moment in which one file speaks of another run than the others.
+
+        The result goes first, since its presence says that a run is finished, and the configuration last.
+        """
+        for path in (self.result, self.analysis, *self._states, self.metrics):
+            path.unlink(missing_ok=True)
+        if self.model.exists():
+            shutil.rmtree(self.model)
+        self.config.unlink(missing_ok=True)
+
     def read_config(self) -> dict[str, Any]:
-        """The configuration that the run was begun with.
+        """Read the configuration that the run was begun with.
 
         Raises:
             FileNotFoundError: There is no run.
+            ValueError: The file is damaged.
         """
-        return _read_json(self.config)
+        if not self.config.exists():
+            raise FileNotFoundError(f"{self.path} holds no run: {CONFIG} is missing.")
+        return _read_object(self.config, EXPECTED_CONFIG)
 
     def read_result(self) -> dict[str, Any] | None:
-        """The result; None if the run is not finished."""
-        return _read_json(self.result) if self.result.exists() else None
-
-    def save_checkpoint(self, state: dict[str, Any]) -> None:
-        """Replace the checkpoint, and make the metrics say what it knows."""
-        with replacing(self.checkpoint) as temporary:
-            torch.save(state, temporary)
-        write_text(self.metrics, "".join(json.dumps(epoch) + "\n" for epoch in state["history"]))
-
-    def load_checkpoint(self) -> dict[str, Any]:
-        """The last state that was saved.
+        """Read the result; None if the run is not finished.
 
         Raises:
             ValueError: The file is damaged.
         """
+        if not self.result.exists():
+            return None
         try:
-            state: dict[str, Any] = torch.load(self.checkpoint, map_location="cpu", weights_only=True)
-        except Exception as error:
-            raise ValueError(f"{self.checkpoint} cannot be read ({first_line(error)}); --force begins anew.") from error
-        return state
+            return _read_object(self.result, EXPECTED_RESULT)
+        except ValueError as error:
+            way = f"remove it, and {self.command} writes it again" if self.checkpoints.exist() else (
+                "--force trains the run again"
+            )  # fmt: skip
+            raise ValueError(f"{error} {way[0].upper()}{way[1:]}.") from None
 
-    def finish(self, result: dict[str, Any], weights: dict[str, torch.Tensor]) -> None:
-        """Write the result; the run is over."""
-        from safetensors.torch import save_file  # noqa: PLC0415 - only here
+    def save(self, state: dict[str, Any]) -> None:
+        """Save a checkpoint, and make the metrics say what it knows.
 
-        seen: set[int] = set()
-        tensors = {}
-        for name, tensor in weights.items():
-            here = tensor.cpu().contiguous()
-            shared = here.untyped_storage().data_ptr() in seen  # tied weights are written as often as they are named
-            seen.add(here.untyped_storage().data_ptr())
-            tensors[name] = here.clone() if shared else here
-        with replacing(self.weights) as temporary:
-            save_file(tensors, temporary)
-        write_text(self.result, json.dumps(result, indent=2) + "\n")
+        Raises:
+            DiskFullError: There is no room; what was saved before is kept.
+        """
+        with self._room("a checkpoint"):
+            self.checkpoints.save(state)
+            epochs = [state["zero_shot"]] if state["zero_shot"] is not None else []
+            write_text(self.metrics, "".join(json.dumps(epoch) + "\n" for epoch in [*epochs, *state["history"]]))
+
+    def finish(self, result: dict[str, Any], model: nn.Module, *, keep_checkpoint: bool) -> None:
+        """Write the model and then the result, which says that the run is finished."""
+        with self._room("the model"):
+            with replacing_folder(self.model) as temporary:
+                save_model(model, temporary)
+            write_text(self.result, json.dumps(result, indent=2) + "\n")
+        if not keep_checkpoint:
+            self.checkpoints.remove()
+
+    @contextmanager
+    def _room(self, what: str) -> Iterator[None]:
+        with writable(self.path), room_for(f"{what} in {self.path}", f"make room, then continue with {self.command}"):
+            yield
 
 
-def _read_json(path: Path) -> dict[str, Any]:
-    if not path.exists():
-        raise FileNotFoundError(f"{path.parent} holds no run: {path.name} is missing.")
+@contextmanager
+def holding(folder: Path) -> Iterator[None]:
+    """Hold a folder for this process; one that was created for nothing is removed again.
+
+    Raises:
+        FolderInUseError: Another process works in it.
+        UnwritableError: It cannot be written to.
+    """
+    created = [each for each in (folder, *folder.parents) if not each.exists()]
     try:
-        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    except json.JSONDecodeError as error:
-        raise ValueError(f"{path} is damaged ({error}); --force begins anew.") from None
+        with locked(folder):
+            yield
+    finally:
+        if created and folder.is_dir() and [path.name for path in folder.iterdir()] == [LOCK]:
+            with suppress(OSError):  # somebody else has put something there
+                (folder / LOCK).unlink()
+                for each in created:
+                    each.rmdir()
+
+
+def _read_object(path: Path, expected: dict[str, Any]) -> dict[str, Any]:
+    """Read a JSON object that has some keys.
+
+    Raises:
+        ValueError: It is damaged.
+    """
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise ValueError(f"{path} is damaged ({error}).") from None
+    if not isinstance(content, dict):
+        raise ValueError(f"{path} is damaged (it holds {type(content).__name__}, not an object).")
+    for name, kind in expected.items():
+        if not isinstance(content.get(name), kind):
+            problem = f"{name} is {content[name]!r}" if name in content else f"{name} is missing"
+            raise ValueError(f"{path} is damaged ({problem[:200]}).")
     return content

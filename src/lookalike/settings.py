@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from lookalike.checks import checked_bits, checked_positive
 
@@ -14,6 +15,40 @@ STRATEGIES = {
     "incremental": "hard negatives by exact cosine of the embeddings that training produced",
     "lsh": "hard negatives from bits of the embeddings that training produced",
 }
+METHODS = ("growth", "sample4geo")
+
+
+class _Range(NamedTuple):
+    """Numbers from `low` to `high`, of which the ends may be left out."""
+
+    low: float
+    high: float = math.inf
+    with_low: bool = True
+    with_high: bool = False
+
+    def check(self, name: str, value: Any) -> None:
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise TypeError(f"{name} must be a number, got {type(value).__name__}.")
+        above = value >= self.low if self.with_low else value > self.low
+        below = value <= self.high if self.with_high else value < self.high
+        if not (above and below):
+            upper = "" if self.high == math.inf else f" and {'at most' if self.with_high else 'below'} {self.high}"
+            raise ValueError(
+                f"{name} must be {'at least' if self.with_low else 'above'} {self.low}{upper}, got {value}."
+            )
+
+
+RANGES = {
+    "target_overlap": _Range(0, 1, with_low=False, with_high=True),
+    "learning_rate": _Range(0, with_low=False),
+    "weight_decay": _Range(0),
+    "warmup": _Range(0, 1),
+    "clip": _Range(0),
+    "temperature": _Range(0, with_low=False),
+    "label_smoothing": _Range(0, 1),
+    "hardness": _Range(0, 1, with_high=True),
+    "guard": _Range(0, 2, with_low=False, with_high=True),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,7 +58,7 @@ class Settings:
     sampler: str = "lsh"
     """One of random, batchhard, full, incremental, lsh."""
     bits: int | str = 512
-    """Length of the codes, or "auto": chosen at the end of every epoch; of no meaning but for lsh."""
+    """Length of the codes, or "auto": chosen at the end of every epoch; ignored unless the sampler is "lsh"."""
     target_overlap: float = 0.5
     """The share of the true neighbours that "auto" aims for."""
     epochs: int = 10
@@ -56,27 +91,37 @@ class Settings:
     """On a GPU."""
 
     def __post_init__(self) -> None:
+        if not isinstance(self.sampler, str):
+            raise TypeError(f"sampler must be a name, got {type(self.sampler).__name__}.")
         parse_strategy(self.sampler)
         if self.bits != "auto":
             checked_bits(self.bits)
-        if not 0 < self.target_overlap <= 1:
-            raise ValueError(f"target_overlap is a share above 0 and at most 1, got {self.target_overlap}.")
-        checked_positive("epochs", self.epochs)
-        if self.evaluate_every < 0:
-            raise ValueError(
-                f"evaluate_every is a number of epochs, or 0 for the last only, got {self.evaluate_every}."
-            )
-        if checked_positive("batch_size", self.batch_size) < 2:
+        for name in ("epochs", "batch_size", "clusters"):
+            checked_positive(name, getattr(self, name))
+        if self.batch_size < 2:
             raise ValueError("batch_size must be at least 2: a pair alone has no negative.")
-        if not self.learning_rate > 0:
-            raise ValueError(f"learning_rate must be above 0, got {self.learning_rate}.")
-        if not 0 <= self.warmup < 1:
-            raise ValueError(f"warmup is a share of the steps, at least 0 and below 1, got {self.warmup}.")
+        for name in ("evaluate_every", "seed"):
+            _check_count(name, getattr(self, name))
+        for name, allowed in RANGES.items():
+            if getattr(self, name) is not None or name != "guard":
+                allowed.check(name, getattr(self, name))
+        if self.method not in METHODS:
+            raise ValueError(f"method must be one of {', '.join(METHODS)}, got {self.method!r}.")
+        for name in ("track_overlap", "mixed_precision"):
+            if not isinstance(getattr(self, name), bool):
+                raise TypeError(f"{name} must be true or false, got {getattr(self, name)!r}.")
 
     @property
     def strategy(self) -> str:
         """The sampler as it is named in tables: lsh with its bits."""
         return f"lsh:{self.bits}" if self.sampler == "lsh" else self.sampler
+
+
+def _check_count(name: str, value: Any) -> None:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{name} must be an integer, got {type(value).__name__}.")
+    if value < 0:
+        raise ValueError(f"{name} must be at least 0, got {value}.")
 
 
 def parse_strategy(text: str) -> dict[str, Any]:

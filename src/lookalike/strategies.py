@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import logging
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Protocol
 
+import torch
+
+from lookalike.bits import MAX_BITS
 from lookalike.losses import InfoNCE
 from lookalike.samplers import EpochBatchSampler, LSHBatchSampler, PreEpochBatchSampler, RandomBatchSampler
+from lookalike.warmup import compile_kernels
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from torch import Tensor
 
     from lookalike.data.retrieval import TrainingPart
@@ -16,10 +25,20 @@ if TYPE_CHECKING:
 HARD_FRACTION = 0.5  # of BatchHard
 
 
-def make_sampler(
-    part: TrainingPart, settings: Settings, exclude: tuple[Tensor, Tensor] | None = None
-) -> EpochBatchSampler:
-    """The sampler of a strategy; `exclude` names samples that are no negatives of each."""
+class Sampled(Protocol):
+    """What a sampler asks of a `TrainingPart`."""
+
+    @property
+    def labels(self) -> Tensor | None:
+        """One per sample or pair."""
+
+    @property
+    def pairs(self) -> int | None:
+        """How many, for paired data."""
+
+
+def make_sampler(part: Sampled, settings: Settings, exclude: tuple[Tensor, Tensor] | None = None) -> EpochBatchSampler:
+    """Make the sampler of a strategy; `exclude` holds the ids to exclude as negatives, per sample."""
     common: dict[str, Any] = {"pairs": part.pairs, "seed": settings.seed}
     batch_size = settings.batch_size * (2 if part.pairs is None else 1)
     if settings.sampler in ("random", "batchhard"):
@@ -42,8 +61,53 @@ def make_sampler(
     return PreEpochBatchSampler(part.labels, batch_size, mode=settings.sampler, **common)
 
 
+def compile_ahead(
+    part: TrainingPart, settings: Settings, exclude: tuple[Tensor, Tensor] | None, device: torch.device
+) -> None:
+    """Compile every kernel that `make_sampler` of the same arguments will use, so that no epoch is timed doing it.
+
+    A sampler of the same kind mines a miniature of the data for a few epochs.
+    """
+    if settings.sampler == "lsh":
+        compile_kernels(settings.bits if isinstance(settings.bits, int) else MAX_BITS)
+    n = 64
+    if part.pairs is None:
+        small = _Miniature(labels=torch.arange(n) // 2, pairs=None)
+    else:
+        small = _Miniature(labels=None if part.labels is None else torch.arange(n), pairs=n)
+    none_excluded = torch.zeros(n + 1, dtype=torch.int64), torch.zeros(0, dtype=torch.int64)
+    sampler = make_sampler(small, replace(settings, batch_size=8), None if exclude is None else none_excluded)
+    x = torch.randn(n, 8, generator=torch.Generator().manual_seed(0)).to(device)
+    with _silent():  # what it warns of concerns the miniature
+        for _ in range(3):
+            if isinstance(sampler, PreEpochBatchSampler) and sampler.mode == "full":
+                sampler.refresh(**_towers(small, x))
+            for ids in sampler:
+                sampler.observe(ids, **_towers(small, x[ids]))
+
+
+@dataclass(frozen=True)
+class _Miniature:
+    labels: Tensor | None
+    pairs: int | None
+
+
+@contextmanager
+def _silent() -> Iterator[None]:
+    logger = logging.getLogger("lookalike")
+    before, logger.disabled = logger.disabled, True
+    try:
+        yield
+    finally:
+        logger.disabled = before
+
+
+def _towers(part: Sampled, x: Tensor) -> dict[str, Tensor]:
+    return {"embeddings": x} if part.pairs is None else {"query": x, "reference": x}
+
+
 def make_loss(settings: Settings) -> InfoNCE:
-    """The loss of a strategy."""
+    """Make the loss of a strategy."""
     return InfoNCE(
         settings.temperature,
         label_smoothing=settings.label_smoothing,

@@ -1,4 +1,5 @@
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -54,7 +55,7 @@ def test_a_training_run(tmp_path):
     assert (code, err) == (0, "")
     result = json.loads((tmp_path / "run" / "analysis.json").read_text())
     assert result["settings"]["dim"] == 32
-    (tmp_path / "run" / "model.safetensors").unlink()
+    shutil.rmtree(tmp_path / "run" / "model")
     code, _, err = run("analyze", tmp_path / "run", "--force")
     assert code == 2
     assert "holds no finished run" in err

@@ -68,7 +68,10 @@ def train(
         str | None,
         typer.Option(help="Train this sampler too and compare; none for none.", show_default="random without DATA"),
     ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out, as it was begun.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue the run in --out, as it was begun.")] = False,
+    keep_checkpoint: Annotated[
+        bool, typer.Option("--keep-checkpoint", help="Keep the last checkpoint of a finished run.")
+    ] = False,
     print_config: PrintConfig = False,
     force: Force = False,
     device: Device = None,
@@ -85,7 +88,7 @@ def train(
         baseline = "random"
     run_training(
         data, root, _chosen(settings, model, model_option, data_option), out, baseline, print_config=print_config,
-        resume=resume, force=force, device=device,
+        resume=resume, force=force, keep_checkpoint=keep_checkpoint, device=device,
     )  # fmt: skip
 
 
@@ -113,7 +116,7 @@ def compare(
     force: Force = False,
     device: Device = None,
 ) -> None:
-    """Train with every sampler over several seeds and print the paper's table; begun runs are gone on with."""
+    """Train with every sampler over several seeds and print the paper's table; unfinished runs are continued."""
     from lookalike.commands import run_comparison
 
     settings = {
@@ -156,7 +159,7 @@ def _named(option: str, texts: list[str] | None) -> dict[str, Any]:
 
 
 def _resolved(model: str) -> str:
-    """A model in a local folder by its whole path, so that a run can be gone on with from anywhere."""
+    """A model in a local folder by its whole path, so that a run can be continued from anywhere."""
     kind, colon, name = model.partition(":")
     folder = Path(name).expanduser()
     return f"{kind}:{folder.resolve()}" if colon and folder.is_dir() else model

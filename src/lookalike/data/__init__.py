@@ -51,6 +51,24 @@ class DataSource:
         """
         return load_data(self.name, self.root, progress=progress, **self.options)
 
+    def check(self) -> None:
+        """Raise what `load` raises for name, root and options alone, without reading any data.
+
+        Raises:
+            ValueError: There is no such data set, it needs a root, or its reader does not take an option.
+            FileNotFoundError: There is nothing at the root.
+        """
+        reader = _reader(self.name, self.root)
+        _check_options(self.name, reader, self.options)
+        if self.name in READ and self.root is None:
+            raise ValueError(
+                f"{self.name} is read from a file or folder of yours: say where it is with root (--root on the command "
+                "line)."
+            )
+        path = Path(self.root or self.name).expanduser()
+        if self.name not in DRAWN and not path.exists():
+            self.load()  # the reader itself says what it expects there
+
     def as_config(self) -> dict[str, Any]:
         """As a run keeps it."""
         return {"data": self.name, "data_root": self.root, "data_options": self.options}
@@ -74,22 +92,35 @@ def load_data(name: str, root: str | Path | None = None, *, progress: bool = Fal
         ValueError: There is no such data set, or its reader does not take an option.
         FileNotFoundError: The folder is incomplete; says which file is expected where.
     """
+    reader = _reader(name, root)
+    _check_options(name, reader, options)
+    if name in READ:
+        return reader(root, progress=progress, **options)
+    if name in DRAWN:
+        return reader(paired=name.endswith("-paired"), progress=progress, **options)
+    from lookalike.data.scans import POOR  # noqa: PLC0415 - the names above are needed without it
+
+    return reader(Path(name), degradation=POOR, progress=progress, **options)
+
+
+def _reader(name: str, root: str | Path | None) -> Callable[..., RetrievalData]:
+    """Find what reads a data set.
+
+    Raises:
+        ValueError: There is no such data set, or it takes no root.
+    """
     if name in DRAWN or name.endswith(".npz"):
         if root is not None:
             raise ValueError(f"{name} is not read from a folder and takes no root, got {root}.")
-        from lookalike.data.scans import POOR, glyph_scans  # noqa: PLC0415 - the names above are needed without it
-
-        _check_options(name, glyph_scans, options)
-        if name in DRAWN:
-            return glyph_scans(paired=name.endswith("-paired"), progress=progress, **options)
-        return glyph_scans(Path(name), degradation=POOR, progress=progress, **options)
-    if name in READ:
-        module = import_module(f"lookalike.data.{MODULES.get(name, name)}")
-        reader = getattr(module, name.replace("-", "_"))
-        _check_options(name, reader, options)
-        data: RetrievalData = reader(root, progress=progress, **options)
-        return data
-    raise ValueError(f"there is no data set {name!r}; there are {', '.join(DATA_SETS)}, and files of glyphs, FILE.npz.")
+        module, function = "scans", "glyph_scans"
+    elif name in READ:
+        module, function = MODULES.get(name, name), name.replace("-", "_")
+    else:
+        raise ValueError(
+            f"there is no data set {name!r}; there are {', '.join(DATA_SETS)}, and files of glyphs, FILE.npz."
+        )
+    reader: Callable[..., RetrievalData] = getattr(import_module(f"lookalike.data.{module}"), function)
+    return reader
 
 
 def _check_options(name: str, reader: Callable[..., RetrievalData], options: dict[str, Any]) -> None:

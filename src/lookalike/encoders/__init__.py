@@ -2,7 +2,7 @@
 
 An encoder is any `nn.Module` that turns what a data set gives (images, lists of texts) into embeddings `[n, dim]`. One
 that also has `prepare` does there what needs no GPU, such as tokenising, and training calls it ahead of time. Both
-towers share the encoder's weights.
+towers share the encoder's weights. One that has `save_pretrained(folder)` is saved by it when its training ends.
 """
 
 from __future__ import annotations
@@ -11,12 +11,16 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from lookalike.encoders.convnet import ConvNet
+from lookalike.encoders.saving import WEIGHTS, save_model
 from lookalike.wording import unknown_option
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
     from torch import nn
 
-__all__ = ["ENCODERS", "ConvNet", "make_encoder", "untrained"]
+__all__ = ["ENCODERS", "ConvNet", "check_encoder", "load_saved", "make_encoder", "save_model"]
 
 ENCODERS = {  # kind: what it is, module, function
     "convnet": ("the built-in network for glyphs", "convnet", "ConvNet"),
@@ -33,7 +37,7 @@ ENCODERS = {  # kind: what it is, module, function
 
 
 def make_encoder(encoder: str = "convnet", **options: Any) -> nn.Module:
-    """An encoder by its name.
+    """Build an encoder by its name.
 
     Args:
         encoder: `convnet`, `timm:NAME`, `transformers:NAME` or `sentence-transformers:NAME`, where NAME is what the
@@ -48,6 +52,40 @@ def make_encoder(encoder: str = "convnet", **options: Any) -> nn.Module:
         >>> make_encoder("convnet", width=8, dim=64).dim
         64
     """
+    build, name = _builder(encoder, options)
+    built: nn.Module = build(*[name] if name else [], **options)
+    return built
+
+
+def check_encoder(encoder: str = "convnet", **options: Any) -> None:
+    """Raise what `make_encoder` raises for its arguments alone, without loading anything.
+
+    Raises:
+        ValueError: There is no such kind of encoder, or it does not take an option.
+    """
+    _builder(encoder, options)
+
+
+def load_saved(folder: Path, encoder: str = "convnet", **options: Any) -> nn.Module:
+    """Load an encoder that `save_model` wrote into a folder, built with these arguments of `make_encoder`.
+
+    Raises:
+        ValueError: It is not there or cannot be loaded.
+        ImportError: The library is missing or broken.
+    """
+    kind = encoder.partition(":")[0]
+    if kind != "convnet":
+        rest = {name: value for name, value in options.items() if name not in ("pretrained", "weights")}
+        return make_encoder(f"{kind}:{folder}", **rest)
+    from lookalike.encoders.images import load_weights  # noqa: PLC0415 - only here
+
+    model = make_encoder(encoder, **options)
+    load_weights(model, folder / WEIGHTS)
+    return model
+
+
+def _builder(encoder: str, options: dict[str, Any]) -> tuple[Callable[..., nn.Module], str]:
+    """Find what builds an encoder, and the name to build."""
     kind, _, name = encoder.partition(":")
     if kind not in ENCODERS:
         raise ValueError(
@@ -56,16 +94,7 @@ def make_encoder(encoder: str = "convnet", **options: Any) -> nn.Module:
     if (kind == "convnet") == bool(name):
         raise ValueError(f"{encoder!r} is not an encoder: give {ENCODERS[kind][0]}.")
     _, module, function = ENCODERS[kind]
-    build = getattr(import_module(f"lookalike.encoders.{module}"), function)
+    build: Callable[..., nn.Module] = getattr(import_module(f"lookalike.encoders.{module}"), function)
     if unknown := unknown_option(build, options):
         raise ValueError(f"{encoder} does not take the option {unknown!r}.")
-    built: nn.Module = build(*[name] if name else [], **options)
-    return built
-
-
-def untrained(options: dict[str, Any]) -> dict[str, Any]:
-    """Options of `make_encoder` for the same architecture, where trained weights are going to be loaded anyway."""
-    kind = options.get("encoder", "convnet").partition(":")[0]
-    if kind not in ("timm", "transformers"):
-        return options
-    return {**{name: value for name, value in options.items() if name != "weights"}, "pretrained": False}
+    return build, name

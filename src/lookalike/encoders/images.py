@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,15 @@ class ImageEncoder(nn.Module):
         return self
 
 
+class TimmEncoder(ImageEncoder):
+    """An `ImageEncoder` around a model of timm."""
+
+    def save_pretrained(self, folder: str) -> None:
+        """Write the model as `timm.create_model(f"local-dir:{folder}")` reads it."""
+        plain = copy.deepcopy(self.network).to("cpu", memory_format=torch.contiguous_format)  # type: ignore[call-overload]
+        import_timm().models.save_for_hf(plain, folder, safe_serialization=True)
+
+
 def timm_encoder(
     name: str,
     *,
@@ -74,10 +84,14 @@ def timm_encoder(
     """
     timm = import_timm()
     local = Path(name).expanduser()
+    is_trained = pretrained or weights is not None
+    if local.is_dir():
+        name = f"local-dir:{local}"
+        if pretrained and weights is None:
+            # Read here: some versions of timm unpickle whatever a local file holds.
+            weights, pretrained = str(_weights_in(local)), False
     try:
-        network = timm.create_model(
-            f"local-dir:{local}" if local.is_dir() else name, pretrained=pretrained and weights is None, num_classes=0
-        )
+        network = timm.create_model(name, pretrained=pretrained and weights is None, num_classes=0)
     except Exception as error:
         raise ValueError(
             f"timm cannot make {name!r}: {first_line(error)}; timm.list_models() has the names, and where weights "
@@ -88,11 +102,18 @@ def timm_encoder(
     if gradient_checkpointing:
         network.set_grad_checkpointing(True)
     settings = network.pretrained_cfg
-    is_trained = pretrained or weights is not None
-    return ImageEncoder(
+    return TimmEncoder(
         network, network.num_features, settings["mean"], settings["std"],
         freeze_batch_norm=is_trained if freeze_batch_norm is None else freeze_batch_norm,
     )  # fmt: skip
+
+
+def _weights_in(folder: Path) -> Path:
+    """Find the weights in a folder that timm wrote."""
+    for name in ("model.safetensors", "pytorch_model.bin"):
+        if (folder / name).is_file():
+            return folder / name
+    raise ValueError(f"{folder} holds no weights of timm: model.safetensors is missing.")
 
 
 def load_weights(network: nn.Module, path: Path) -> None:

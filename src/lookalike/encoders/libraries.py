@@ -12,6 +12,8 @@ import torch
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+OLDEST_SENTENCE_TRANSFORMERS = 6
+
 
 def import_timm() -> Any:
     """timm, which imports torchvision.
@@ -57,6 +59,23 @@ def text_library(name: str) -> Iterator[Any]:
     finally:
         if hidden:
             del sys.modules["torchvision"]
+
+
+@contextmanager
+def sentence_transformers() -> Iterator[Any]:
+    """Import sentence-transformers, as `text_library` does, in a version that keeps its promise to run no code.
+
+    Raises:
+        ImportError: It is missing, or older than 6: that one imports classes which a local folder names, whatever
+            `trust_remote_code` says.
+    """
+    with text_library("sentence_transformers") as library:
+        if int(str(library.__version__).partition(".")[0]) < OLDEST_SENTENCE_TRANSFORMERS:
+            raise ImportError(
+                f"sentence-transformers {library.__version__} runs code that comes with a model's folder: "
+                "pip install 'sentence-transformers>=6'."
+            )
+        yield library
 
 
 @contextmanager

@@ -9,11 +9,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from lookalike.checks import checked_positive
 from lookalike.encoders.images import ImageEncoder
 from lookalike.encoders.libraries import text_library
 from lookalike.wording import first_line
 
 MAX_LENGTH = 256
+PREPROCESSING = "preprocessor_config.json"
 IMAGENET = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # mean and deviation, where a model does not say
 
 
@@ -48,6 +50,12 @@ class TextEncoder(nn.Module):
         embeddings: Tensor = (states * mask).sum(1) / mask.sum(1).clamp(min=1)
         return embeddings
 
+    def save_pretrained(self, folder: str) -> None:
+        """Write model and tokenizer as `AutoModel.from_pretrained(folder)` reads them."""
+        with text_library("transformers"):
+            self.network.save_pretrained(folder)
+            self.tokenizer.save_pretrained(folder)
+
 
 class _Pooled(nn.Module):
     """A vision model of transformers as features [n, dim]."""
@@ -64,6 +72,19 @@ class _Pooled(nn.Module):
         return states.mean(1) if states.ndim == 3 else states.mean((2, 3))
 
 
+class PooledImageEncoder(ImageEncoder):
+    """An `ImageEncoder` around a vision model of transformers."""
+
+    network: _Pooled
+
+    def save_pretrained(self, folder: str) -> None:
+        """Write the model as `AutoModel.from_pretrained(folder)` reads it, and how images are normalised."""
+        with text_library("transformers"):
+            self.network.network.save_pretrained(folder)
+        normalisation = {"image_mean": self.mean.flatten().tolist(), "image_std": self.std.flatten().tolist()}
+        (Path(folder) / PREPROCESSING).write_text(json.dumps(normalisation) + "\n", encoding="utf-8")
+
+
 def load_encoder(
     name: str,
     *,
@@ -75,7 +96,7 @@ def load_encoder(
     """A model of transformers by its name or from a local folder: for texts, or for images if that is what it takes.
 
     Args:
-        name: As the hub calls it, or a folder.
+        name: As the hub calls it, or a folder. Code that the folder brings is never run.
         pretrained: Begin with its weights; otherwise with random ones of the same architecture.
         max_length: Texts: tokens after which they are cut off, 256 by default.
         gradient_checkpointing: Compute activations twice and keep fewer: slower, less memory.
@@ -85,17 +106,20 @@ def load_encoder(
         ImportError: transformers is missing.
         ValueError: The model cannot be loaded.
     """
+    if max_length is not None:
+        checked_positive("max_length", max_length)
     folder = Path(name).expanduser()
     name = str(folder) if folder.is_dir() else name
+    safely = {"trust_remote_code": False}  # unset, transformers asks, and waits for an answer
     with text_library("transformers") as transformers:
         try:
-            config = transformers.AutoConfig.from_pretrained(name)
+            config = transformers.AutoConfig.from_pretrained(name, **safely)
             if pretrained:
-                network = transformers.AutoModel.from_pretrained(name, dtype=torch.float32)
+                network = transformers.AutoModel.from_pretrained(name, dtype=torch.float32, weights_only=True, **safely)
             else:
-                network = transformers.AutoModel.from_config(config)
+                network = transformers.AutoModel.from_config(config, **safely)
             takes_images = network.main_input_name == "pixel_values"
-            tokenizer = None if takes_images else transformers.AutoTokenizer.from_pretrained(name)
+            tokenizer = None if takes_images else transformers.AutoTokenizer.from_pretrained(name, **safely)
             normalisation = _normalisation(transformers, name) if takes_images else IMAGENET
         except Exception as error:
             raise ValueError(cannot_load("transformers", name, error)) from error
@@ -112,17 +136,22 @@ def load_encoder(
             return TextEncoder(network, tokenizer, max_length or MAX_LENGTH)
         dim = config.hidden_sizes[-1] if hasattr(config, "hidden_sizes") else config.hidden_size
         frozen = pretrained if freeze_batch_norm is None else freeze_batch_norm
-        return ImageEncoder(_Pooled(network), dim, *normalisation, freeze_batch_norm=frozen)
+        return PooledImageEncoder(_Pooled(network), dim, *normalisation, freeze_batch_norm=frozen)
 
 
 def _normalisation(transformers: Any, name: str) -> tuple[Any, Any]:
-    path = transformers.utils.cached_file(name, "preprocessor_config.json", _raise_exceptions_for_missing_entries=False)
+    path = transformers.utils.cached_file(name, PREPROCESSING, _raise_exceptions_for_missing_entries=False)
     settings = {} if path is None else json.loads(Path(path).read_text(encoding="utf-8"))
     return settings.get("image_mean") or IMAGENET[0], settings.get("image_std") or IMAGENET[1]
 
 
 def cannot_load(library: str, name: str, error: Exception) -> str:
-    """What to say of a model that cannot be loaded."""
+    """Say in one sentence why a model cannot be loaded."""
+    if "trust_remote_code" in str(error) or "weights_only" in str(error):  # its classes, or pickled weights
+        return (
+            f"{library} cannot load {name!r} without running code that comes with it, which lookalike never does; "
+            "give a model of the library's own classes with weights in safetensors."
+        )
     return (
         f"{library} cannot load {name!r}: {first_line(error)}; give the name of a model that is in its cache or "
         "can be downloaded, or the folder of one that was saved."

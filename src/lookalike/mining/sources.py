@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from lookalike.data.folders import optional
 from lookalike.data.tables import SUFFIXES, read_table
 from lookalike.data.texts import QUERIES, REFERENCES
-from lookalike.encoders.libraries import text_library
+from lookalike.encoders.libraries import sentence_transformers
 from lookalike.mining.options import FROM_TEXTS
 from lookalike.mining.pairs import checked_texts
 from lookalike.wording import first_line
@@ -124,10 +124,10 @@ def load_model(name: str, device: str | None, kind: str = "SentenceTransformer")
         ImportError: sentence-transformers is not installed.
         ValueError: It cannot be loaded.
     """
-    with text_library("sentence_transformers") as library:
+    with sentence_transformers() as library:
         try:
-            return getattr(library, kind)(name, device=device)
-        except (OSError, ValueError, RuntimeError, KeyError, AttributeError, TypeError) as error:
+            return getattr(library, kind)(name, device=device, trust_remote_code=False)
+        except Exception as error:
             raise ValueError(
                 f"the model {name!r} cannot be loaded as a {kind} ({first_line(error)}); give the folder that its "
                 "save wrote, or its name on the Hugging Face Hub."

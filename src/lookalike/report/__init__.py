@@ -9,7 +9,8 @@ from lookalike.report.gallery import Gallery, make_gallery, run_for_gallery
 from lookalike.report.markup import shortened
 from lookalike.report.page import MARKER, render
 from lookalike.report.sections import Content
-from lookalike.report.sources import WEIGHTS, read_sources
+from lookalike.report.sources import read_sources
+from lookalike.runs import MODEL
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -28,7 +29,7 @@ def make_report(
     """Write one self-contained page about runs, comparisons and analyses.
 
     Args:
-        paths: Folders of runs (`config.json`), of comparisons (`compare.json` and a folder per run) and of analyses
+        paths: Folders of runs (`run.json`), of comparisons (`compare.json` and a folder per run) and of analyses
             (`analysis.json`).
         out: The page.
         gallery: Load data and model of the best run, to show what it confuses.
@@ -65,7 +66,7 @@ def _gallery(sources: Sources, *, progress: bool) -> Gallery | str:
     try:
         run = run_for_gallery(sources.runs)
         if run is None:
-            return f"There is no finished run with its weights ({WEIGHTS}), so there is no model to look into."
+            return f"There is no finished run with its model ({MODEL}/), so there is no model to look into."
         return make_gallery(run, progress=progress)
     except Exception as error:  # noqa: BLE001 - whatever data or weights raise, the rest of the page is worth having
         return f"The gallery could not be made: {shortened(str(error), LONGEST_REASON)}"

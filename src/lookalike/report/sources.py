@@ -20,12 +20,12 @@ from lookalike.report.schema import (
     checked_epochs,
     checked_result,
 )
+from lookalike.runs import CONFIG, METRICS, MODEL, RESULT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-CONFIG, METRICS, RESULT, WEIGHTS = "config.json", "metrics.jsonl", "result.json", "model.safetensors"  # of a run
 TABLE, ANALYSIS = "compare.json", "analysis.json"
 EXPECTED = f"{CONFIG} (a run), {TABLE} (a comparison) or {ANALYSIS} (an analysis)"
 
@@ -48,7 +48,7 @@ class Run:
     @property
     def weights(self) -> Path:
         """Where its final weights are."""
-        return self.path / WEIGHTS
+        return self.path / MODEL
 
 
 @dataclass

@@ -1,0 +1,302 @@
+"""Kill trainings with SIGKILL at random moments, resume them, and require exactly what an undisturbed run gives.
+
+    python -m benchmarks.kill_train [--kills 200]
+
+Writes benchmarks/results/kill_train.json and exits with 1 if a weight or a metric differs. Runs are killed in every
+phase: while they start, in training steps, in the change of an epoch, in evaluations, in saves and while they end. A
+server that has imported and compiled everything forks a process per life, so that a life costs no imports.
+"""
+
+import json
+import mmap
+import os
+import random
+import signal
+import sys
+import tempfile
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import wraps
+from itertools import pairwise
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import torch
+import typer
+from torch import nn
+
+from benchmarks import record
+from lookalike import loop, runs
+from lookalike.data.glyphs import load_glyphs
+from lookalike.data.retrieval import RetrievalData
+from lookalike.data.scans import glyph_scans
+from lookalike.encoders import ConvNet
+from lookalike.samplers.epochs import EpochBatchSampler
+from lookalike.settings import Settings
+from lookalike.strategies import compile_ahead
+from lookalike.training import train
+
+CLASSES = 90  # characters
+EPOCHS = 5
+KILLS_PER_RUN = 12  # at most: a run is to end some time
+PATIENCE = 300  # seconds that a life may take
+SMALL = Settings(epochs=EPOCHS, batch_size=16, bits=64)
+CONFIGURATIONS: dict[str, tuple[bool, Settings]] = {  # paired, how
+    "lsh": (False, SMALL),
+    "lsh, pairs": (True, SMALL),
+    "lsh:auto, guard": (False, replace(SMALL, bits="auto", guard=0.95)),
+    "incremental": (False, replace(SMALL, sampler="incremental")),
+    "full": (True, replace(SMALL, sampler="full")),
+    "random": (False, replace(SMALL, sampler="random")),
+}
+PHASES = ("start", "training step", "epoch change", "evaluation", "save", "end")
+IN_AN_EPOCH = ("training step", "epoch change")
+TIMES = ("seconds", "mining_seconds", "mining_share", "mining_seconds_per_epoch")
+
+
+class Phase:
+    """What a training is doing, in memory that it shares with the process that kills it."""
+
+    def __init__(self) -> None:
+        self._memory = mmap.mmap(-1, 2 + 4 * len(PHASES))
+
+    def reset(self) -> None:
+        """Forget the last life."""
+        self._memory[:] = bytes(len(self._memory))
+
+    @property
+    def now(self) -> str:
+        """The phase that the training is in, or was in when it was killed."""
+        return PHASES[self._memory[0]]
+
+    def entered(self, phase: str) -> int:
+        """How often the training has come to a phase."""
+        place = 2 + 4 * PHASES.index(phase)
+        return int.from_bytes(self._memory[place : place + 4], "little")
+
+    @contextmanager
+    def of(self, phase: str) -> Iterator[None]:
+        """Be in a phase, and then again in the one before."""
+        before, number = self._memory[0], PHASES.index(phase)
+        place = 2 + 4 * number
+        self._memory[place : place + 4] = (self.entered(phase) + 1).to_bytes(4, "little")
+        self._memory[0] = number
+        try:
+            yield
+        finally:
+            self._memory[0] = before or PHASES.index("epoch change")  # whatever follows, the start is over
+
+
+@dataclass
+class Watched:
+    """The methods of a training that are phases, and how long each takes."""
+
+    phase: Phase
+    seconds: dict[str, list[float]] = field(default_factory=dict)
+
+    def install(self) -> None:
+        """Wrap them, in this process."""
+        self._wrap(loop.TrainingLoop, "train_epoch", "training step", unless=_is_over)
+        self._wrap(EpochBatchSampler, "__iter__", "epoch change")
+        self._wrap(loop.TrainingLoop, "_refresh", "epoch change")
+        self._wrap(loop.TrainingLoop, "evaluate", "evaluation")
+        self._wrap(runs.RunFolder, "save", "save")
+        self._wrap(runs.RunFolder, "finish", "end")
+
+    def _wrap(self, owner: type, name: str, phase: str, unless: Callable[[Any], bool] = lambda _: False) -> None:
+        method = getattr(owner, name)
+
+        @wraps(method)
+        def watched(this: Any, *arguments: Any, **options: Any) -> Any:
+            if unless(this):
+                return method(this, *arguments, **options)
+            began = time.perf_counter()
+            with self.phase.of(phase):
+                result = method(this, *arguments, **options)
+            self.seconds.setdefault(phase, []).append(time.perf_counter() - began)
+            return result
+
+        setattr(owner, name, watched)
+
+
+def _is_over(training: loop.TrainingLoop) -> bool:
+    """Tell whether an epoch was trained to its end before the run was killed."""
+    return len(training.losses) == len(training.sampler)
+
+
+def main(
+    kills: Annotated[int, typer.Option(min=1, help="How many, over all configurations.")] = 200,
+    seed: Annotated[int, typer.Option(help="Of the moments.")] = 0,
+) -> None:
+    """Kill, resume, compare, and write the result."""
+    torch.set_num_threads(1)
+    began = time.perf_counter()
+    moments, phase = random.Random(seed), Phase()
+    rows = []
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        file = write_glyphs(folder / "glyphs.npz")
+        data = {paired: glyph_scans(file, paired=paired) for paired in (False, True)}
+        for paired, settings in CONFIGURATIONS.values():
+            compile_ahead(data[paired].train, settings, None, torch.device("cpu"))
+        for number, (name, (paired, settings)) in enumerate(CONFIGURATIONS.items()):
+            share = kills * (number + 1) // len(CONFIGURATIONS) - kills * number // len(CONFIGURATIONS)
+            trial = Trial(data[paired], settings, folder / str(number), phase, moments)
+            rows.append({"configuration": name, **trial.kill(share)})
+            print(f"{name}: {rows[-1]}", flush=True)
+    total: Counter[str] = sum((Counter(row["by_phase"]) for row in rows), Counter())
+    result = {
+        "settings": {"kills": kills, "seed": seed, "epochs": EPOCHS, "classes": CLASSES},
+        "rows": rows,
+        "by_phase": {each: total[each] for each in PHASES},
+        "kills": sum(row["kills"] for row in rows),
+        "runs": sum(row["runs"] for row in rows),
+        "different": sum(row["different"] for row in rows),
+        "seconds": round(time.perf_counter() - began),
+    }
+    print(record.write("kill_train", result))
+    missed = [each for each in PHASES if not total[each]]
+    if missed:
+        print(f"no run was killed in these phases: {', '.join(missed)}", file=sys.stderr)
+    sys.exit(1 if result["different"] or missed else 0)
+
+
+@dataclass
+class Trial:
+    """A configuration whose runs are killed."""
+
+    data: RetrievalData
+    settings: Settings
+    folder: Path
+    phase: Phase
+    moments: random.Random
+
+    def kill(self, kills: int) -> dict[str, Any]:
+        """Kill runs so many times in all; each is resumed until it is done, and compared."""
+        durations = self._undisturbed()
+        by_phase: Counter[str] = Counter()
+        done = different = pairs = runs_done = 0
+        while done < kills:
+            folder = self.folder / f"killed-{runs_done}"
+            deaths: list[str] = []
+            # Every first run is killed in its first epoch's evaluation and then in its second epoch.
+            plan = [("evaluation", 2), ("training step", 1)] if runs_done == 0 else []
+            while True:
+                may_die = done + len(deaths) < kills and len(deaths) < KILLS_PER_RUN
+                planned = len(deaths) < len(plan)
+                target = (plan[len(deaths)] if planned else self._target()) if may_die else None
+                died = self._live(folder, target, durations, latest=0.3 if planned else 1.0)
+                if died is None:
+                    break
+                deaths.append(died)
+            runs_done += 1
+            done += len(deaths)
+            by_phase.update(deaths)
+            pairs += sum(a == "evaluation" and b in IN_AN_EPOCH for a, b in pairwise(deaths))
+            if outcome(folder) != outcome(self.folder / "whole"):
+                different += 1
+                print(f"{folder.name} differs after {deaths}", file=sys.stderr)
+        return {
+            "kills": done,
+            "runs": runs_done,
+            "different": different,
+            "by_phase": dict(by_phase),
+            "in_an_evaluation_then_in_the_next_epoch": pairs,
+        }
+
+    def _target(self) -> tuple[str, int]:
+        """Choose a phase to die in, and how often to come to it before."""
+        phase = self.moments.choice([*PHASES, "save"])  # which is short and easily missed
+        return phase, 1 if phase in ("start", "end") else self.moments.randint(1, 2 if phase != "save" else 4)
+
+    def _undisturbed(self) -> dict[str, float]:
+        """Train without a kill and return how long each phase takes."""
+        self.folder.mkdir()
+        file = self.folder / "seconds.json"
+        self.phase.reset()
+        child = self._fork(self.folder / "whole", file)
+        self._ended(child)
+        durations = {name: float(np.mean(values)) for name, values in json.loads(file.read_text()).items()}
+        return {"start": 0.1, **durations}
+
+    def _live(
+        self, folder: Path, target: tuple[str, int] | None, durations: dict[str, float], *, latest: float
+    ) -> str | None:
+        """Train until a moment in the target phase; returns the phase that was hit, None where the run ended before.
+
+        The moment is random, at most `latest` of the phase's usual duration after its beginning.
+        """
+        self.phase.reset()
+        child = self._fork(folder, None)
+        if target is not None:
+            name, times = target
+            until = time.monotonic() + PATIENCE
+            while name != "start" and self.phase.entered(name) < times and time.monotonic() < until:
+                if os.waitpid(child, os.WNOHANG) != (0, 0):  # it has ended
+                    return None
+                time.sleep(0.0002)
+            time.sleep(self.moments.uniform(0, latest * durations.get(name, 0.1)))
+            os.kill(child, signal.SIGKILL)
+        return self.phase.now if self._ended(child) else None
+
+    def _ended(self, child: int) -> bool:
+        """Wait for a life to end; whether it was killed."""
+        _, status = os.waitpid(child, 0)
+        code = os.waitstatus_to_exitcode(status)
+        if code not in (0, -signal.SIGKILL):
+            raise RuntimeError(f"a training failed with {code}; its traceback is above")
+        return code != 0
+
+    def _fork(self, folder: Path, seconds: Path | None) -> int:
+        child = os.fork()
+        if child:
+            return child
+        try:
+            watched = Watched(self.phase)
+            watched.install()
+            train(model(), self.data, self.settings, folder, device="cpu", resume=True, show_progress=False)
+            if seconds is not None:
+                seconds.write_text(json.dumps(watched.seconds))
+        except Exception:  # noqa: BLE001 - the process ends here, whatever happens
+            traceback.print_exc()
+            os._exit(1)
+        os._exit(0)
+
+
+def model() -> nn.Module:
+    """A small network with randomness of its own, which a checkpoint must not forget."""
+    torch.manual_seed(0)
+    return nn.Sequential(ConvNet(width=8, dim=32), nn.Dropout(0.1))
+
+
+def outcome(folder: Path) -> tuple[list[dict[str, Any]], bytes, list[str]]:
+    """Everything that a run leaves, but for times."""
+    texts = [*(folder / "metrics.jsonl").read_text().splitlines(), (folder / "result.json").read_text()]
+    metrics = [{k: v for k, v in json.loads(text).items() if k not in TIMES} for text in texts]
+    names = sorted(path.name for path in folder.iterdir() if not path.name.startswith("."))
+    return metrics, (folder / "model" / "model.safetensors").read_bytes(), names
+
+
+def write_glyphs(path: Path) -> Path:
+    """Write a few characters in all faces as a file of glyphs."""
+    glyphs = load_glyphs()
+    points, counts = np.unique(glyphs.codepoints, return_counts=True)
+    chosen = np.isin(glyphs.codepoints, points[counts == counts.max()][:CLASSES])
+    images = glyphs.images[chosen].reshape(-1, 512, 2)
+    np.savez(
+        path,
+        packed=(images[..., 0] << 4 | images[..., 1]).astype(np.uint8),
+        codepoint=glyphs.codepoints[chosen],
+        face=glyphs.faces[chosen],
+        faces=np.array(glyphs.face_names),
+    )
+    return path
+
+
+if __name__ == "__main__":
+    typer.run(main)
