@@ -86,18 +86,69 @@ def test_emulated_repair(monkeypatch, folder, deviations):
     plan = cuda.make_plan(70, 4099, 12, 1 << 20)
     monkeypatch.setattr(cuda, "DEVIATIONS", deviations)
     monkeypatch.setattr(cuda, "make_plan", lambda *_: plan)
-    repaired = []
-    launch = emulator.EmulatedKernels.launch
-
-    def watched(kernels, name, grid, block, *arguments, shared=0):
-        if name == "repair":
-            repaired.append(int(arguments[6][0]))
-        launch(kernels, name, grid, block, *arguments, shared=shared)
-
-    monkeypatch.setattr(emulator.EmulatedKernels, "launch", watched)
     asked = awkward("labels", 4099, 128, 12)
-    assert_same(cuda._Search(asked).run(), reference.topk(asked))
-    assert sum(repaired) > 30
+    search = cuda._Search(asked)
+    assert_same(search.run(), reference.topk(asked))
+    assert search.kernels.repaired > 30
+
+
+def repeated(num_distinct, bits, *, odd=False, filters="none"):
+    """A search among few distinct codes, as a collapsed model gives them, all of even or all of odd weight."""
+    n, k = 8200, 12
+    rng = np.random.default_rng(bits + num_distinct)
+    distinct = rng.integers(0, 256, (num_distinct, bits // 8), dtype=np.uint8)
+    distinct[:, 0] ^= (np.bitwise_count(distinct).sum(1) % 2 != odd).astype(np.uint8)
+    codes = torch.from_numpy(distinct[rng.integers(0, num_distinct, n)])
+    some = torch.from_numpy(rng.choice(n, 128, replace=False))
+    if filters == "exclude":
+        return request(codes[some], codes, k, exclude=csr([rng.integers(0, n, 30) for _ in some]))
+    labels = {"none": None, "all labels differ": torch.arange(n), "few labels": torch.arange(n) % 5}[filters]
+    if labels is None:
+        return request(codes[some], codes, k)
+    return request(codes[some], codes, k, query_labels=labels[some], database_labels=labels)
+
+
+def assert_cheap(asked, num_distinct):
+    """The answer is exact, no query is searched twice, and few pairs are examined one by one."""
+    search = cuda._Search(asked)
+    assert search.plan.run  # limits come from a sample
+    search.kernels.repaired = search.kernels.examined = 0
+    assert_same(search.run(), reference.topk(asked))
+    assert search.kernels.repaired == 0
+    ties = cuda.CHUNK / num_distinct  # rows at the limit's distance, up to the chunk that ends behind its id
+    assert search.kernels.examined < asked.num_queries * (1.1 * ties + 100)
+
+
+@pytest.mark.parametrize("bits", [128, 512, 1024])
+@pytest.mark.parametrize("num_distinct", [1, 40])
+def test_repeated_codes_cost_no_more_than_others(monkeypatch, folder, num_distinct, bits):
+    emulator.install(monkeypatch, folder)
+    assert_cheap(repeated(num_distinct, bits), num_distinct)
+
+
+def test_repeated_codes_of_odd_weight_cost_no_more_than_others(monkeypatch, folder):
+    emulator.install(monkeypatch, folder)
+    assert_cheap(repeated(1, 512, odd=True), 1)
+
+
+@pytest.mark.parametrize("filters", ["all labels differ", "few labels", "exclude"])
+@pytest.mark.parametrize("num_distinct", [1, 40])
+def test_repeated_codes_with_filters_cost_no_more_than_others(monkeypatch, folder, num_distinct, filters):
+    emulator.install(monkeypatch, folder)
+    assert_cheap(repeated(num_distinct, 512, filters=filters), num_distinct)
+
+
+@pytest.mark.parametrize(("n", "k"), [(6000, 1000), (100_000, 4096), (532_736, 128), (532_736, 1000), (532_736, 4096)])
+def test_samples_of_equal_codes_give_limits_that_hold(monkeypatch, folder, n, k):
+    """Where all codes are equal, all queries share one limit: if it does not hold, all of them are repaired."""
+    emulator.install(monkeypatch, folder)
+    codes = torch.zeros(n, 16, dtype=torch.uint8)
+    search = cuda._Search(request(codes[:1].clone(), codes, k))
+    limits = torch.zeros(1, dtype=torch.int64)
+    keys = torch.zeros(1, search.plan.capacity, dtype=torch.int64)
+    weights = search._weights(search.database)
+    search._limit(slice(0, 1), 1, search._sample(weights), weights[:1], keys, limits)
+    assert k <= int(limits[0]) + 1 <= search.plan.capacity
 
 
 def test_emulated_selection_where_lists_exceed_the_shared_memory(monkeypatch, folder):
@@ -256,6 +307,16 @@ def test_parity_on_awkward_input(search):
 def test_device_is_exact(name, bits):
     for n, k in ((4099, 12), (20_001, 33)):
         asked = awkward(name, n, bits, k)
+        assert_same(on_device(asked), reference.topk(asked))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("bits", [128, 256, 512, 1024, 2048])
+@pytest.mark.parametrize("filters", ["none", "all labels differ", "few labels", "exclude"])
+@pytest.mark.parametrize("odd", [False, True])
+def test_device_is_exact_on_repeated_codes(bits, filters, odd):
+    for num_distinct in (1, 2, 40):
+        asked = repeated(num_distinct, bits, odd=odd, filters=filters)
         assert_same(on_device(asked), reference.topk(asked))
 
 
