@@ -35,7 +35,7 @@ def kernel(function: Callable[P, R]) -> Callable[P, R]:
         if "no locator" not in str(error):
             raise
         _say_once(
-            "compiled kernels cannot be kept because numba finds no folder that it may write to: every process compiles "
+            "compiled kernels cannot be kept, for numba finds no folder that it may write to: every process compiles "
             "them again, which takes some ten seconds; set NUMBA_CACHE_DIR to a writable folder."
         )
     dispatcher: Callable[P, R] = compiled

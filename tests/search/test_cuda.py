@@ -1,6 +1,7 @@
 """The CUDA backend: on a device, on an emulator of it, and what surrounds the kernels."""
 
 import logging
+import pwd
 from pathlib import Path
 
 import numpy as np
@@ -232,6 +233,17 @@ def test_kernels_compile(monkeypatch, tmp_path, words, arch):
     assert path.read_bytes() == cubin
     path.write_bytes(b"kept")
     assert nvrtc.cubin_of(macros, arch) == b"kept"
+
+
+def test_kernels_compile_where_nobody_has_a_home(monkeypatch):
+    """As in a container whose user has no name."""
+    for name in ("HOME", "XDG_CACHE_HOME", "LOCALAPPDATA", "LOOKALIKE_CACHE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(pwd, "getpwuid", lambda _: {}["unknown"])
+    monkeypatch.setattr(nvrtc, "_compiler_version", lambda: (13, 0))
+    monkeypatch.setattr(nvrtc, "_compiled", lambda *_: b"machine code")
+    for _ in range(2):
+        assert nvrtc.cubin_of((("WORDS", 4),), "sm_90") == b"machine code"
 
 
 class OnDevice(torch.Tensor):
