@@ -19,8 +19,8 @@ for epoch in range(2):
         sampler.observe(ids, x[ids])
         seen.extend(ids)
     assert sorted(seen) == list(range(120))
-codes = torch.randint(0, 256, (2500, 2), dtype=torch.uint8)
-assert hamming_topk(codes, codes, 3).indices.shape == (2500, 3)
+codes = torch.randint(0, 256, (5000, 2), dtype=torch.uint8)
+assert hamming_topk(codes, codes, 3).indices.shape == (5000, 3)
 """
 
 

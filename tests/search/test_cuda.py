@@ -9,8 +9,8 @@ import pytest
 import torch
 from hypothesis import given, settings
 
-from lookalike import hamming_topk, search
-from lookalike.search import cuda, nvrtc, reference
+from lookalike import hamming_topk
+from lookalike.search import choice, cuda, nvrtc, reference
 from lookalike.search.request import Neighbours, checked_request
 from tests.search import emulator
 from tests.search.test_parity import assert_same, clustered_codes, csr, searches
@@ -259,14 +259,14 @@ def pretended(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _=None: (9, 0))
     monkeypatch.setattr(cuda, "cuda_core", lambda: None)
-    search._say_once.cache_clear()
+    choice.say_once.cache_clear()
     asked = request(torch.zeros(3000, 16, dtype=torch.uint8), torch.zeros(3000, 16, dtype=torch.uint8), 5)
     object.__setattr__(asked, "queries", asked.queries.as_subclass(OnDevice))
     return asked
 
 
 def test_large_searches_on_a_device_take_the_kernels(pretended):
-    assert search.choose_backend(pretended) == "cuda"
+    assert choice.choose_backend(pretended) == "cuda"
 
 
 @pytest.mark.parametrize(
@@ -285,8 +285,8 @@ def test_falling_back_is_said_once(monkeypatch, caplog, pretended, change, sente
     if "k" in change:
         object.__setattr__(pretended, "k", change["k"])
     with caplog.at_level(logging.WARNING, "lookalike"):
-        assert search.choose_backend(pretended) == "matmul"
-        assert search.choose_backend(pretended) == "matmul"
+        assert choice.choose_backend(pretended) == "matmul"
+        assert choice.choose_backend(pretended) == "matmul"
     assert len(caplog.records) == 1
     assert sentence in caplog.text
 
@@ -384,7 +384,7 @@ def test_device_is_not_waited_for_and_streams_are_kept():
 @pytest.mark.gpu
 def test_auto_takes_the_kernels():
     codes = torch.zeros(3000, 16, dtype=torch.uint8, device="cuda")
-    assert search.choose_backend(request(codes, codes, 5)) == "cuda"
+    assert choice.choose_backend(request(codes, codes, 5)) == "cuda"
 
 
 def test_all_sources_are_joined():
