@@ -1,6 +1,6 @@
 """Composing an epoch: ours against the loop of Sample4Geo in plain Python, on the same neighbour graph.
 
-    python -m benchmarks.batches
+    python -m benchmarks.batches [--quick] [--out FILE | --record]
 
 Each contender runs in a process of its own, which reports its time and its peak memory beyond what it held before it
 read the graph. Quality is measured on exact neighbours of a sample of anchors.
@@ -30,19 +30,31 @@ from lookalike.search.cosine import cosine_topk
 
 N, K, BATCH, DIM, BITS = 532_736, 128, 128, 128, 256
 SELECT, PATIENCE = 64, 1024
+QUICK_N = 10_000
+QUICK_CONTENDERS = ("random", "Sample4Geo, published operations", "Sample4Geo, ours", "growth, 1 cluster")
 
 Array = np.ndarray[Any, Any]
 
 
 def main(
-    n: Annotated[int, typer.Option(help="Pairs; results are written for the full size only.")] = N,
+    n: Annotated[int, typer.Option(min=2 * K, help="Pairs.")] = N,
+    quick: Annotated[
+        bool, typer.Option("--quick", help=f"{QUICK_N:,} pairs and the main contenders: seconds instead of minutes.")
+    ] = False,
+    out: record.Out = None,
+    committed: record.Record = False,
     child: Annotated[str, typer.Option(hidden=True)] = "",
     folder: Annotated[str, typer.Option(hidden=True)] = "",
 ) -> None:
-    """Measure, print a table and write benchmarks/results/batches.json."""
+    """Measure, print a table and write the results."""
     if child:
         _run_child(child, Path(folder))
         return
+    n = min(n, QUICK_N) if quick else n
+    path = record.destination("batches", out, committed, whole=n == N)
+    contenders = QUICK_CONTENDERS if quick else tuple(CONTENDERS)
+    step = record.Steps()
+    step(f"finding the {K} nearest of {n:,} embeddings")
     torch.set_num_threads(2)
     x, _ = clustered_embeddings(n, DIM, seed=0)
     hasher = SignHasher(DIM, BITS)
@@ -54,10 +66,12 @@ def main(
     rows = []
     with tempfile.TemporaryDirectory() as name:
         np.save(Path(name) / "graph.npy", near.numpy().astype(np.int32))
-        for contender in CONTENDERS:
+        for contender in contenders:
+            step(contender)
             command = [sys.executable, "-m", "benchmarks.batches", "--child", contender, "--folder", name]
-            printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
-            seconds, megabytes = map(float, printed)
+            repository = record.RESULTS.parents[1]  # where the child finds this module, whatever the current folder
+            child_run = subprocess.run(command, capture_output=True, text=True, check=True, cwd=repository)
+            seconds, megabytes = map(float, child_run.stdout.split())
             batches = np.load(Path(name) / "batches.npy", allow_pickle=True)
             rows.append(
                 {
@@ -69,8 +83,7 @@ def main(
             )
     result = {"settings": {"n": n, "k": K, "batch_size": BATCH, "threads": 2, "bits": BITS}, "batches": rows}
     _show(result)
-    if n == N:
-        print("written:", record.write("batches", result).relative_to(record.RESULTS.parents[1]))
+    record.finish(path, result)
 
 
 def _quality(batches: list[Array], x: torch.Tensor, anchors: torch.Tensor, true: torch.Tensor) -> dict[str, float]:

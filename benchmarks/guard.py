@@ -1,6 +1,6 @@
 """The guard against false negatives, on glyphs whose identical shapes are known and, here, labelled apart.
 
-    python -m benchmarks.guard
+    python -m benchmarks.guard [--out FILE | --record]
 
 Trains with and without the guard, then asks, with the embeddings of the run without it: what share of the false
 negatives does each setting keep apart, and what share of the true hard negatives does it lose with them?
@@ -38,9 +38,12 @@ def main(
     seeds: Annotated[int, typer.Option(help="Runs per setting.")] = 3,
     epochs: Annotated[int | None, typer.Option(help="Epochs per run.")] = None,
     width: Annotated[int | None, typer.Option(help="Channels of the network.")] = None,
-    out: Annotated[Path, typer.Option(help="Folder of the runs.")] = Path("runs/guard"),
+    runs: Annotated[Path, typer.Option(help="Folder of the runs.")] = Path("runs/guard"),
+    out: record.Out = None,
+    committed: record.Record = False,
 ) -> None:
-    """Train, measure, print and write benchmarks/results/guard.json."""
+    """Train, measure, print and write the results."""
+    path = record.destination("guard", out, committed)
     usual = recipe("glyphs")
     settings = replace(usual.settings, epochs=epochs or usual.settings.epochs)
     model = {**usual.model, "width": width or usual.model["width"]}
@@ -51,14 +54,14 @@ def main(
     for seed in range(seeds):
         for name, (merged, guard) in contenders.items():
             source = DataSource("glyphs", options={"merge_identical": merged})
-            folder = out / f"{name.split(' (')[0].replace(', ', '-').replace(' ', '')}-seed{seed}"
+            folder = runs / f"{name.split(' (')[0].replace(', ', '-').replace(' ', '')}-seed{seed}"
             run = train_by_name(source, replace(settings, guard=guard, seed=seed), folder, model=model, resume=True)
             trained.setdefault(name, []).append(run)
             print(name, seed, run["metrics"]["recall@1"], flush=True)
         result["trained"] = summary(trained)
-        record.write("guard", result)
-    result["trade_off"] = trade_off(out / "apart-guardNone-seed0", glyph_scans(merge_identical=False))
-    print(record.write("guard", result))
+        record.write(path, result)
+    result["trade_off"] = trade_off(runs / "apart-guardNone-seed0", glyph_scans(merge_identical=False))
+    record.finish(path, result)
 
 
 def trade_off(folder: Path, data: RetrievalData) -> list[dict[str, Any]]:

@@ -1,8 +1,8 @@
 """How hard should batches be? Training the same network with every way to compose them, over several seeds.
 
-    python -m benchmarks.hardness [DATA] [--jobs N]
+    python -m benchmarks.hardness [DATA] [--jobs N] [--out FILE | --record]
 
-Writes benchmarks/results/hardness.json. A GPU is advisable.
+A GPU is advisable.
 """
 
 from dataclasses import replace
@@ -30,15 +30,18 @@ def main(
     seeds: Annotated[int, typer.Option(help="Runs per contender.")] = 5,
     epochs: Annotated[int | None, typer.Option(help="Epochs per run.")] = None,
     jobs: Annotated[int, typer.Option(help="Runs at a time.")] = 1,
-    out: Annotated[Path, typer.Option(help="Folder of the runs.")] = Path("runs/hardness"),
+    runs: Annotated[Path, typer.Option(help="Folder of the runs.")] = Path("runs/hardness"),
+    out: record.Out = None,
+    committed: record.Record = False,
 ) -> None:
     """Train, print the table and write the result."""
+    path = record.destination("hardness", out, committed)
     usual = recipe(data)
     settings = replace(usual.settings, epochs=epochs or usual.settings.epochs)
     contenders = {name: replace(settings, **options) for name, options in CONTENDERS.items()}
-    table = compare(DataSource(data), contenders, seeds, out, model=usual.model, jobs=jobs)
+    table = compare(DataSource(data), contenders, seeds, runs, model=usual.model, jobs=jobs)
     print(markdown(table))
-    print("written:", record.write("hardness", table))
+    record.finish(path, table)
 
 
 if __name__ == "__main__":

@@ -132,8 +132,11 @@ def _is_over(training: loop.TrainingLoop) -> bool:
 def main(
     kills: Annotated[int, typer.Option(min=1, help="How many, over all configurations.")] = 200,
     seed: Annotated[int, typer.Option(help="Of the moments.")] = 0,
+    out: record.Out = None,
+    committed: record.Record = False,
 ) -> None:
     """Kill, resume, compare, and write the result."""
+    path = record.destination("kill_train", out, committed)
     torch.set_num_threads(1)
     began = time.perf_counter()
     moments, phase = random.Random(seed), Phase()
@@ -159,7 +162,7 @@ def main(
         "different": sum(row["different"] for row in rows),
         "seconds": round(time.perf_counter() - began),
     }
-    print(record.write("kill_train", result))
+    record.finish(path, result)
     missed = [each for each in PHASES if not total[each]]
     if missed:
         print(f"no run was killed in these phases: {', '.join(missed)}", file=sys.stderr)

@@ -1,7 +1,7 @@
 """Mining beside sentence-transformers' own function on real texts; and from a million embeddings, larger than memory.
 
-python -m benchmarks.mine texts --root FOLDER_OR_ZIP [--model MODEL]
-python -m benchmarks.mine million [--folder FOLDER]
+python -m benchmarks.mine texts --root FOLDER_OR_ZIP [--model MODEL] [--out FILE | --record]
+python -m benchmarks.mine million [--folder FOLDER] [--out FILE | --record]
 
 Texts are in MS MARCO's layout: collection.tsv, queries.*.tsv, qrels.*.tsv. Contenders run in processes of their own.
 """
@@ -46,8 +46,11 @@ def texts(
     root: Annotated[Path, typer.Option(help="A folder or zip file in MS MARCO's layout.")],
     model: Annotated[str | None, typer.Option(help="By default all-MiniLM-L6-v2, from a package.")] = None,
     pairs: Annotated[int | None, typer.Option(help="Use only so many pairs, and twice as many passages.")] = None,
+    out: record.Out = None,
+    committed: record.Record = False,
 ) -> None:
     """Side by side on the same texts, model and arguments."""
+    path = record.destination("mine", out, committed, whole=pairs is None)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "pairs.json").write_text(json.dumps(read_pairs(root, pairs)))
@@ -62,7 +65,7 @@ def texts(
         "cases": CASES, "load": os.getloadavg()[0],
         **quality["counts"],
     }  # fmt: skip
-    print(record.write("mine", {"settings": settings, "timed": timed, "quality": quality["rows"]}))
+    record.finish(path, {"settings": settings, "timed": timed, "quality": quality["rows"]})
 
 
 def read_pairs(root: Path, most: int | None) -> dict[str, list[str]]:
@@ -220,8 +223,11 @@ def _compared(expected: Any, got: Any) -> dict[str, Any]:
 def million(
     folder: Annotated[Path | None, typer.Option(help="Where there is room for 3 GB.")] = None,
     rows: Annotated[int, typer.Option(help="How many embeddings.")] = MILLION,
+    out: record.Out = None,
+    committed: record.Record = False,
 ) -> None:
     """Negatives of a million embeddings from a file, with the command line; time and peak memory."""
+    path = record.destination("mine_million", out, committed, whole=rows == MILLION)
     with tempfile.TemporaryDirectory(dir=folder) as name:
         began = time.perf_counter()
         write_embeddings(Path(name), rows)
@@ -238,7 +244,7 @@ def million(
     kept = {key: summary[key] for key in ("seconds", "scores", "queries_complete")}
     result = {"settings": settings, **measured, "within_limit": measured["peak_bytes"] <= LIMIT, **kept, **quality}
     print(result)
-    print(record.write("mine_million", result))
+    record.finish(path, result)
 
 
 def write_embeddings(folder: Path, rows: int) -> None:

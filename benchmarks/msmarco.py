@@ -1,6 +1,6 @@
 """MS MARCO's reader at full size: time and peak memory of building its index, and of reading any passage.
 
-python -m benchmarks.msmarco [--passages 8841823] [--folder FOLDER]
+python -m benchmarks.msmarco [--passages 8841823] [--folder FOLDER] [--out FILE | --record]
 
 The files are synthetic, with as many lines as the official ones, in a temporary folder that is deleted afterwards.
 """
@@ -35,8 +35,11 @@ print(json.dumps(measured(sys.argv[1], int(sys.argv[2]))))
 def main(
     passages: Annotated[int, typer.Option(min=1000, help="Lines of the collection.")] = PASSAGES,
     folder: Annotated[Path | None, typer.Option(help="Where there is room for the files.")] = None,
+    out: record.Out = None,
+    committed: record.Record = False,
 ) -> None:
     """Write the files, measure in fresh processes, write the result."""
+    path = record.destination("msmarco", out, committed, whole=passages == PASSAGES)
     with tempfile.TemporaryDirectory(dir=folder) as name:
         root = Path(name) / "msmarco"
         root.mkdir()
@@ -55,7 +58,7 @@ def main(
             print(case, rows[case])
     settings = {"passages": passages, "bytes": size, "accesses": ACCESSES, "lengths": LENGTHS}
     result = {"settings": {**settings, "load": os.getloadavg()[0]}, "rows": rows}
-    print(record.write("msmarco", result))
+    record.finish(path, result)
 
 
 def write_files(root: Path, passages: int) -> None:

@@ -1,12 +1,13 @@
 """What `observe` costs a training step on a GPU: milliseconds of the host, per batch.
 
-python -m benchmarks.observe
+python -m benchmarks.observe [--out FILE | --record]
 """
 
 import time
 from collections.abc import Iterator
 
 import torch
+import typer
 
 from benchmarks import record
 from lookalike import LSHBatchSampler
@@ -16,8 +17,9 @@ from lookalike.samplers.gathering import ROWS, Gathering
 N, BATCH, DIM, BITS, EPOCHS = 20_000, 64, 384, 512, 3
 
 
-def main() -> None:
+def main(out: record.Out = None, committed: record.Record = False) -> None:
     """Measure embeddings put aside, as they are, and hashed at once, as they could be; write the result."""
+    path = record.destination("observe", out, committed)
     rows = [
         {
             "towers": 2 if paired else 1,
@@ -29,7 +31,7 @@ def main() -> None:
     ]
     settings = {"n": N, "pairs_per_batch": BATCH, "dim": DIM, "bits": BITS, "epochs": EPOCHS}
     print(rows)
-    print(record.write("observe", {"machine": machine("cuda"), "settings": settings, "observe": rows}))
+    record.finish(path, {"machine": machine("cuda"), "settings": settings, "observe": rows})
 
 
 def _epochs(paired: bool, gathered: int) -> Iterator[float]:
@@ -58,4 +60,4 @@ def _epochs(paired: bool, gathered: int) -> Iterator[float]:
 
 
 if __name__ == "__main__":
-    main()
+    typer.run(main)

@@ -1,30 +1,80 @@
-"""Where results go, with what they say of the machine they come from."""
+"""Where results go, with what they say of the machine they come from.
+
+Every benchmark takes the same two options. By default results go to a temporary folder; `--out FILE` writes them
+elsewhere, and `--record` replaces the committed ones, from which `python -m benchmarks.tables` writes the tables of the
+documentation.
+"""
 
 import json
 import resource
+import tempfile
+import time
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import typer
+
+from lookalike.files import writable, write_text
 from lookalike.machine import machine, versions
 
 RESULTS = Path(__file__).parent / "results"
 
+Out = Annotated[Path | None, typer.Option(help="Write results to this file.", show_default="in a temporary folder")]
+Record = Annotated[bool, typer.Option("--record", help="Replace the committed results, which the documentation shows.")]
 
-def write(name: str, result: dict[str, Any]) -> Path:
-    """Write a result with machine and versions; returns the path."""
-    path = RESULTS / f"{name}.json"
-    path.write_text(json.dumps({"machine": machine(), "versions": versions(), **result}, indent=1) + "\n")
+
+def destination(name: str, out: Path | None, committed: bool, *, whole: bool = True) -> Path:
+    """Return the file that results will be written to, before anything is measured.
+
+    Raises:
+        typer.BadParameter: Two files are named, or less than the `whole` benchmark would replace committed results.
+        UnwritableError: The folder cannot be written to.
+    """
+    if committed and out is not None:
+        raise typer.BadParameter("--out and --record name two files for the results; give one of them.")
+    if committed and not whole:
+        raise typer.BadParameter("--record replaces committed results and takes the benchmark at its full size.")
+    if committed:
+        return RESULTS / f"{name}.json"
+    if out is None:
+        return Path(tempfile.mkdtemp(prefix="lookalike-bench-")) / f"{name}.json"
+    path = out / f"{name}.json" if out.is_dir() else out
+    with writable(path.parent):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=path.parent).close()
     return path
 
 
+def write(path: Path, result: dict[str, Any]) -> None:
+    """Write a result with machine and versions."""
+    write_text(path, json.dumps({"machine": machine(), "versions": versions(), **result}, indent=1) + "\n")
+
+
+def finish(path: Path, result: dict[str, Any]) -> None:
+    """Write the whole result and say where it is."""
+    write(path, result)
+    print(f"Written: {path}")
+
+
 def read(name: str) -> dict[str, Any]:
-    """A committed result."""
+    """Read a committed result."""
     result: dict[str, Any] = json.loads((RESULTS / f"{name}.json").read_text())
     return result
 
 
+class Steps:
+    """Print each step of a benchmark when it begins, with the time so far."""
+
+    def __init__(self) -> None:
+        self._began = time.perf_counter()
+
+    def __call__(self, text: str) -> None:
+        """Print the beginning of a step."""
+        print(f"[{time.perf_counter() - self._began:4.0f} s] {text}", flush=True)
+
+
 def peak_bytes() -> int:
-    """The most memory that this process has had."""
+    """Return the most memory that this process has had."""
     status = Path("/proc/self/status")
     if status.exists():
         line = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM"))

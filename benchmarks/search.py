@@ -1,6 +1,6 @@
 """Hamming search on the CPU against FAISS, interleaved in one process, best of several.
 
-    python -m benchmarks.search
+    python -m benchmarks.search [--quick] [--out FILE | --record]
 
 Times are compared as pairs per second: FAISS and exact search compare every query with every row, so a slice of the
 queries gives their rate; ours is timed on the whole self-join, because that is where each pair is computed once. One
@@ -13,9 +13,9 @@ os.environ.setdefault("OPENBLAS_CORETYPE", "SkylakeX")  # FAISS' BLAS may otherw
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Annotated, Any
 
-import faiss
 import numpy as np
 import torch
 import typer
@@ -25,65 +25,88 @@ from rich.table import Table
 from benchmarks import record
 from lookalike import SignHasher, hamming_topk
 from lookalike.analysis import overlap
+from lookalike.data.folders import optional
 from lookalike.data.synthetic import clustered_embeddings
 from lookalike.search.cosine import cosine_topk
 
+faiss = optional("faiss", "comparing with FAISS", "faiss-cpu")
+
 K = 128
-SOP, MSMARCO = 59_551, 532_736  # training samples of Stanford Online Products, training pairs of MS MARCO
 DIM = 512
 SLICE = 2048  # queries of the competitors
-CROSS = 8192  # queries of everyone where the database is MS MARCO's size
-LENGTHS = (128, 256, 512, 1024)
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How much is searched."""
+
+    own: int = 59_551  # searched in themselves: training samples of Stanford Online Products
+    database: int = 532_736  # training pairs of MS MARCO
+    queries: int = 8192  # searched in those
+    lengths: tuple[int, ...] = (128, 256, 512, 1024)
+    threads: tuple[int, ...] = (1, 2)
+
+
+QUICK = Sizes(own=4000, database=20_000, queries=512, lengths=(128, 512), threads=(1,))
 
 Task = tuple[int, Callable[[], Any]]  # pairs compared, and the call
 
 
 def main(
     repeats: Annotated[int, typer.Option(min=1, help="Rounds; the best of each competitor counts.")] = 5,
-    small: Annotated[
-        bool, typer.Option("--small", help="A tenth of the rows: a quick look, nothing is written.")
-    ] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Few rows, one round: seconds instead of minutes.")] = False,
+    out: record.Out = None,
+    committed: record.Record = False,
 ) -> None:
-    """Measure, print a table of ratios and write benchmarks/results/search.json."""
-    sop, msmarco, cross = (SOP // 10, MSMARCO // 10, CROSS // 10) if small else (SOP, MSMARCO, CROSS)
-    x, labels = clustered_embeddings(sop, DIM, seed=0)
-    hasher = SignHasher(DIM, max(LENGTHS))
+    """Measure, print a table of ratios and write the results."""
+    path = record.destination("search", out, committed, whole=not quick)
+    sizes, repeats = (QUICK, 1) if quick else (Sizes(), repeats)
+    step = record.Steps()
+    step(f"hashing {sizes.own + sizes.database:,} embeddings of dimension {DIM}")
+    x, labels = clustered_embeddings(sizes.own, DIM, seed=0)
+    hasher = SignHasher(DIM, max(sizes.lengths))
     hasher.update_mean(x)
     codes = hasher.encode(x)
-    large = hasher.encode(clustered_embeddings(msmarco, DIM, seed=1)[0])
-    quality = _quality(x, labels, codes)
+    large = hasher.encode(clustered_embeddings(sizes.database, DIM, seed=1)[0])
+    step("comparing what codes find with exact search")
+    quality = _quality(x, labels, codes, sizes.lengths)
     rows = []
-    for bits in LENGTHS:
+    for bits in sizes.lengths:
         own, other = codes[:, : bits // 8].contiguous(), large[:, : bits // 8].contiguous()
+        step(f"{bits} bits: comparing all distances with FAISS")
         _check_all_rows(own, bits)
-        for threads in (1, 2):
+        for threads in sizes.threads:
+            step(f"{bits} bits, {threads} thread{'s' * (threads > 1)}: {sizes.own:,} codes in themselves")
             rows.append(_row("self-join", bits, threads, _self_join(own, labels, x, bits), repeats))
-            rows.append(_row("two tables", bits, threads, _two_tables(own[:cross], other, bits), repeats))
+            step(f"{bits} bits, {threads} thread{'s' * (threads > 1)}: {sizes.queries:,} in {sizes.database:,}")
+            rows.append(_row("two tables", bits, threads, _two_tables(own[: sizes.queries], other, bits), repeats))
+    step("hashing against the matrix product it contains")
     result = {
         "settings": {
-            "n": sop,
-            "n_two_tables": msmarco,
-            "queries_two_tables": cross,
+            "n": sizes.own,
+            "n_two_tables": sizes.database,
+            "queries_two_tables": sizes.queries,
             "k": K,
             "dim": DIM,
             "repeats": repeats,
         },
         "quality": quality,
         "search": rows,
-        "encode": [_encode(x, bits, threads, repeats) for bits in LENGTHS for threads in (1, 2)],
+        "encode": [_encode(x, bits, threads, repeats) for bits in sizes.lengths for threads in sizes.threads],
     }
     _show(result)
-    if not small:
-        print("written:", record.write("search", result).relative_to(record.RESULTS.parents[1]))
+    record.finish(path, result)
 
 
-def _quality(x: torch.Tensor, labels: torch.Tensor, codes: torch.Tensor) -> list[dict[str, Any]]:
+def _quality(
+    x: torch.Tensor, labels: torch.Tensor, codes: torch.Tensor, lengths: tuple[int, ...]
+) -> list[dict[str, Any]]:
     """Overlap with exact cosine search, on anchors spread over the data, with the standard error of its mean."""
     anchors = torch.arange(0, len(x), max(1, len(x) // 2000))
     options: dict[str, Any] = {"query_labels": labels[anchors], "database_labels": labels}
     exact = cosine_topk(x[anchors], x, K, **options).indices
     found = []
-    for bits in LENGTHS:
+    for bits in lengths:
         short = codes[:, : bits // 8]
         shares = overlap(hamming_topk(short[anchors], short, K, **options).indices, exact)
         error = float(shares.std() / len(shares) ** 0.5)
@@ -188,7 +211,7 @@ def _show(result: dict[str, Any]) -> None:
             ratios = (f"{row['ours_is_faster_by'][peer]:.1f}" for peer in peers)
             rate = f"{row['gigapairs_per_second']['ours']:.2f}"
             table.add_row(str(row["bits"]), str(row["threads"]), rate, *ratios)
-        Console().print(table)
+        Console(width=100).print(table)
     print("overlap:", {row["bits"]: row["overlap"] for row in result["quality"]})
     print("encode / matmul:", {(row["bits"], row["threads"]): row["encode_over_matmul"] for row in result["encode"]})
 

@@ -1,6 +1,6 @@
 """Hamming search on a GPU against exact search by matrix products there: from codes to neighbours in order.
 
-    python -m benchmarks.search_gpu
+    python -m benchmarks.search_gpu [--quick] [--out FILE | --record]
 
 Ours is timed on whole self-joins, labels excluded. The others compare every query with every row, so a slice of the
 queries gives their rate. Before anything is timed, queries spread over the data are compared with the reference.
@@ -8,6 +8,7 @@ Results are written after every row, so a run that is cut off keeps what it has.
 """
 
 import statistics
+import time
 from collections.abc import Callable
 from typing import Annotated, Any
 
@@ -39,30 +40,42 @@ def main(
     slice_size: Annotated[int, typer.Option("--slice", min=32, help="Queries of the others, at most.")] = 8192,
     corpus: Annotated[bool, typer.Option("--corpus", help="Also all queries of the last row in 8.8 M codes.")] = False,
     others: Annotated[bool, typer.Option(help="Time exact search as well.")] = True,
+    quick: Annotated[bool, typer.Option("--quick", help="One size, two lengths: seconds instead of minutes.")] = False,
+    out: record.Out = None,
+    committed: record.Record = False,
 ) -> None:
-    """Measure, print a table and write benchmarks/results/search_gpu.json."""
+    """Measure, print a table and write the results."""
+    path = record.destination("search_gpu", out, committed, whole=not quick)
+    if quick:
+        rows, bits, repeats, slice_size = "25882", "128,512", 3, 2048
     lengths = [int(part) for part in bits.split(",")]
     result: dict[str, Any] = {
         "gpu": {"name": torch.cuda.get_device_name(), "cuda": torch.version.cuda},
         "settings": {"k": K, "dim": DIM, "repeats": repeats, "slice": slice_size, "bit_products": BIT_PRODUCTS},
         "search": [],
     }
-    for n in (int(part) for part in rows.split(",")):
+    step = record.Steps()
+    sizes = [int(part) for part in rows.split(",")]
+    for n in sizes:
+        step(f"{n:,} embeddings of dimension {DIM}" + (", timing exact search" if others else ""))
         x, labels = (part.cuda() for part in clustered_embeddings(n, DIM, seed=n))
         codes = _codes(x, max(lengths))
         exact = _exact(x, labels, slice_size) if others else {}
         for length in lengths:
+            step(f"{n:,} codes of {length} bits in themselves")
             short = codes[:, : length // 8].contiguous()
             peers = exact | (_int8(short, labels, slice_size) if others else {})
             result["search"].append(_row(short, short, labels, labels, repeats, peers))
-            record.write("search_gpu", result)
-        if corpus and n == int(rows.split(",")[-1]):
+            record.write(path, result)
+        if corpus and n == sizes[-1]:
             del x
             for length in lengths:
+                step(f"{n:,} codes of {length} bits in {CORPUS:,}")
                 short = codes[:, : length // 8].contiguous()
                 result["search"].append(_row(short, _noisy_copies(short, CORPUS), None, None, max(1, repeats // 3), {}))
-                record.write("search_gpu", result)
+                record.write(path, result)
     _show(result)
+    record.finish(path, result)
 
 
 def _codes(x: Matrix, length: int) -> Matrix:
@@ -76,11 +89,11 @@ def _row(
     peers: dict[str, float],
 ) -> dict[str, Any]:  # fmt: skip
     options: dict[str, Any] = {"query_labels": query_labels, "database_labels": labels}
-    _check(queries, database, options)
-    seconds = _seconds(lambda: hamming_topk(queries, database, K, backend="cuda", **options), repeats)
+    check(queries, database, options)
+    seconds = seconds_of(lambda: hamming_topk(queries, database, K, backend="cuda", **options), repeats)
     length, pairs = 8 * queries.shape[1], len(queries) * len(database)
     floor = pairs * max(256, length) / BIT_PRODUCTS
-    row = {
+    return {
         "queries": len(queries),
         "rows": len(database),
         "bits": length,
@@ -89,17 +102,15 @@ def _row(
         "others_seconds": {name: round(pairs / rate, 4) for name, rate in peers.items()},
         "faster_by": {name: round(pairs / rate / seconds, 2) for name, rate in peers.items()},
     }
-    print(row, flush=True)
-    return row
 
 
-def _check(queries: Matrix, database: Matrix, options: dict[str, Any]) -> None:
-    """Queries spread over the data get the reference's arrays, searched alone and as part of the whole."""
-    found = hamming_topk(queries, database, K, backend="cuda", **options)
+def check(queries: Matrix, database: Matrix, options: dict[str, Any], backend: str = "cuda") -> None:
+    """Compare the answers of queries spread over the data with the reference's, and exit if they differ."""
+    found = hamming_topk(queries, database, K, backend=backend, **options)
     some = torch.arange(0, len(queries), max(1, len(queries) // 48), device=queries.device)
     if options["query_labels"] is not None:
         options = {**options, "query_labels": options["query_labels"][some]}
-    request = checked_request(queries[some], database, K, **options, exclude=None, progress=False)
+    request = checked_request(queries[some], database, K, **options)
     expected = reference.topk(request)
     for name in expected._fields:
         if not torch.equal(getattr(found, name)[some], getattr(expected, name)):
@@ -146,22 +157,31 @@ def _rate(
             scores.masked_fill_(labels[part, None] == labels, -(1 << 14))
             scores.topk(K, dim=1)
 
-    return count * len(labels) / _seconds(search, 2)
+    return count * len(labels) / seconds_of(search, 2)
 
 
-def _seconds(call: Callable[[], Any], repeats: int) -> float:
-    """Median time on the device, after a call that compiles and fills caches."""
+def seconds_of(call: Callable[[], Any], repeats: int) -> float:
+    """Return the median time, after a call that compiles and fills caches: on the GPU, or the clock's without one."""
     call()
-    times: list[float] = []
+    return statistics.median(
+        (_device_seconds if torch.cuda.is_available() else _wall_seconds)(call) for _ in range(repeats)
+    )
+
+
+def _device_seconds(call: Callable[[], Any]) -> float:
     event: Any = torch.cuda.Event
-    for _ in range(repeats):
-        start, end = event(enable_timing=True), event(enable_timing=True)
-        start.record()
-        call()
-        end.record()
-        end.synchronize()
-        times.append(start.elapsed_time(end) / 1000)
-    return statistics.median(times)
+    start, end = event(enable_timing=True), event(enable_timing=True)
+    start.record()
+    call()
+    end.record()
+    end.synchronize()
+    return float(start.elapsed_time(end)) / 1000
+
+
+def _wall_seconds(call: Callable[[], Any]) -> float:
+    began = time.perf_counter()
+    call()
+    return time.perf_counter() - began
 
 
 def _noisy_copies(codes: Matrix, n: int) -> Matrix:

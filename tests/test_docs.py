@@ -7,8 +7,6 @@ import sys
 from pathlib import Path
 
 import pytest
-import torch
-from torch.utils.data import DataLoader, Dataset
 
 from benchmarks import tables
 
@@ -21,37 +19,42 @@ def test_tables_come_from_committed_results(page):
     assert text == tables.rendered(text), "run `python -m benchmarks.tables`"
 
 
-class Images(Dataset):
-    def __len__(self):
-        return 256
-
-    def __getitem__(self, i):
-        return torch.randn(512), i
+def python_blocks(page):
+    return re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), flags=re.DOTALL)
 
 
-def test_readme_examples_run():
-    training, mining = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), flags=re.DOTALL)
-    names = {
-        "DataLoader": DataLoader,
-        "dataset": Images(),
-        "labels": torch.arange(256) // 2,
-        "model": torch.nn.Linear(512, 32),
-        "criterion": lambda z: torch.nn.functional.cross_entropy(z[::2] @ z[1::2].T, torch.arange(len(z) // 2)),
-    }
-    exec("import lookalike\n" + training, names)
-    assert names["sampler"].epoch == 1
-    names["embeddings"] = torch.nn.functional.normalize(torch.randn(256, 512), dim=1)
-    exec(mining, names)
-    assert names["codes"].shape == (256, 64)
-    assert names["negatives"].indices.shape == (256, 128)
+def run_as_it_stands(code, folder):
+    """Run a program in a process of its own, from an empty folder; returns what it prints."""
+    run = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code], cwd=folder, capture_output=True, text=True, check=False
+    )
+    assert (run.returncode, run.stderr) == (0, "")
+    return run.stdout
 
 
-def test_quick_start_runs():
-    names = {}
-    for part in re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "quickstart.md").read_text(), flags=re.DOTALL):
-        exec(part, names)
-    assert names["sampler"].paired
-    assert names["epoch"] == 2
+def test_the_program_of_the_readme_runs_as_it_stands(tmp_path):
+    training, _ = python_blocks("README.md")
+    assert re.fullmatch(r"epoch 0: loss \d\.\d\d\nepoch 1: loss \d\.\d\d\n", run_as_it_stands(training, tmp_path))
+
+
+def test_the_other_program_of_the_readme_runs_as_it_stands(tmp_path):
+    _, mining = python_blocks("README.md")
+    shown = run_as_it_stands(mining + "print(*codes.shape, *negatives.indices.shape)", tmp_path)
+    assert shown == "2000 64 2000 128\n"
+
+
+def test_the_quick_start_runs_from_top_to_bottom(tmp_path):
+    shown = run_as_it_stands("".join(python_blocks("docs/quickstart.md")) + "print(sampler.paired, epoch)", tmp_path)
+    assert shown == "True 2\n"
+
+
+def test_fragments_run_where_their_names_are_known(tmp_path):
+    """What the landing page and the page on batches show belongs into a loop: the README's, for one."""
+    training, _ = python_blocks("README.md")
+    (three_lines,) = python_blocks("docs/index.md")
+    save, load = python_blocks("docs/batches.md")
+    code = f"{training}\nembeddings = z.detach()\n{three_lines}\npath = 'checkpoint'\n{save}\n{load}"
+    run_as_it_stands(f"{code}\nassert sampler.state_dict().keys() == torch.load(path)['sampler'].keys()", tmp_path)
 
 
 def test_pictures_are_drawn(tmp_path):

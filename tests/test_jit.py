@@ -1,11 +1,14 @@
-"""Without numba everything works, slower, and says so."""
+"""Everything works without numba, slower, and without a folder for compiled kernels, and says so."""
 
+import os
+import shutil
 import subprocess
 import sys
+from pathlib import Path
+
+import lookalike
 
 SCRIPT = """
-import sys
-sys.modules["numba"] = None
 import numpy as np, torch
 from lookalike import LSHBatchSampler, hamming_topk
 x = torch.randn(120, 16)
@@ -16,13 +19,31 @@ for epoch in range(2):
         sampler.observe(ids, x[ids])
         seen.extend(ids)
     assert sorted(seen) == list(range(120))
-codes = torch.randint(0, 256, (2500, 2), dtype=torch.uint8)
-assert hamming_topk(codes, codes, 3).indices.shape == (2500, 3)
+codes = torch.randint(0, 256, (5000, 2), dtype=torch.uint8)
+assert hamming_topk(codes, codes, 3).indices.shape == (5000, 3)
 """
 
 
 def test_everything_works_without_numba():
-    run = subprocess.run([sys.executable, "-W", "error", "-c", SCRIPT], capture_output=True, text=True, check=False)
+    script = 'import sys\nsys.modules["numba"] = None\n' + SCRIPT
+    run = subprocess.run([sys.executable, "-W", "error", "-c", script], capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr
     assert "numba is not installed: batches are composed by plain Python" in run.stderr
     assert "numba is not installed: searching by matrix products" in run.stderr
+
+
+def test_everything_works_where_compiled_kernels_cannot_be_kept(tmp_path):
+    """As in a container whose installation is read-only and whose user has no home; root may write to any folder."""
+    package = tmp_path / "lookalike"
+    shutil.copytree(Path(lookalike.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__"))
+    for folder in (package, *(path for path in package.rglob("*") if path.is_dir())):
+        (folder / "__pycache__").write_text("a file where numba wants a folder")
+    hidden = ("NUMBA_CACHE_DIR", "XDG_CACHE_HOME", "LOOKALIKE_CACHE")
+    environment = {name: value for name, value in os.environ.items() if name not in hidden}
+    environment |= {"PYTHONPATH": str(tmp_path), "HOME": os.devnull}
+    script = f"{SCRIPT}\nimport lookalike\nassert lookalike.__file__.startswith({str(tmp_path)!r})"
+    run = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
+    assert run.stderr.count("\n") == 1, run.stderr
+    assert "compiled kernels cannot be kept" in run.stderr
+    assert "NUMBA_CACHE_DIR" in run.stderr

@@ -7,7 +7,6 @@ is how it is removed. Codes are nested, so one set of long codes answers for all
 
 from __future__ import annotations
 
-import importlib.util
 import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -20,7 +19,7 @@ from torch.nn.functional import normalize
 from lookalike.analysis import overlap
 from lookalike.checks import as_tensor, checked_bits, checked_labels, checked_positive
 from lookalike.hashing import SignHasher
-from lookalike.search import hamming_topk
+from lookalike.search import hamming_topk, load_kernel
 from lookalike.search.cosine import cosine_topk
 from lookalike.theory import METHODS, smallest_bits, typical_between
 
@@ -190,9 +189,8 @@ def _predict(
     share = (m - 1) / max(1, n - 1)
     rank = checked_positive("k", k) * share
     ranks = [rank] if rank >= LOWEST_RANK else [each for each in RANKS_ABOVE if each < m / 2]
-    # One choice for all lengths: each search is small, and together they are worth loading the compiled kernel.
-    compiled = 2 * len(anchors) * m * len(lengths) > MUCH and importlib.util.find_spec("numba") is not None
-    backend = "cpu" if compiled else "auto"
+    if 2 * len(anchors) * m * len(lengths) > MUCH:  # each search is small, and together they are worth it
+        load_kernel()
 
     def measure(rows: Tensor, ranks: list[float]) -> Tensor:  # [ranks, lengths, anchors]
         width = math.floor(max(ranks)) + 1
@@ -204,7 +202,7 @@ def _predict(
             prefix = slice(bits // 8)
             found = hamming_topk(
                 query_codes[anchors, prefix], reference_codes[rows, prefix], width,
-                query_labels=labels[anchors], database_labels=labels[rows], backend=backend,
+                query_labels=labels[anchors], database_labels=labels[rows],
             ).indices  # fmt: skip
             shares.append(torch.stack([_overlap_at(found, true, each) for each in ranks]))
         return torch.stack(shares, dim=1)

@@ -144,10 +144,16 @@ def remove_leftovers(folder: Path) -> None:
 
 
 def cache_folder() -> Path:
-    """Where things that can be made again are kept: LOOKALIKE_CACHE, or the user's cache folder."""
+    """Return where to keep what can be made again: LOOKALIKE_CACHE, or the user's cache folder.
+
+    A user without a home has no such folder: the path that they get exists nowhere and cannot be created.
+    """
     if "LOOKALIKE_CACHE" in os.environ:
         return Path(os.environ["LOOKALIKE_CACHE"])
-    base = os.environ.get("XDG_CACHE_HOME") or os.environ.get("LOCALAPPDATA") or Path.home() / ".cache"
+    try:
+        base = os.environ.get("XDG_CACHE_HOME") or os.environ.get("LOCALAPPDATA") or Path.home() / ".cache"
+    except RuntimeError:  # neither HOME nor an entry in the list of users, as in containers with users of their own
+        base = os.devnull
     return Path(base) / "lookalike"
 
 

@@ -20,23 +20,33 @@ R = TypeVar("R")
 
 
 def kernel(function: Callable[P, R]) -> Callable[P, R]:
-    """Compile a function that releases the GIL, is cached on disk and counts no references.
+    """Compile a function that releases the GIL, is cached on disk where possible and counts no references.
 
     Numba's reference counting would stay in the innermost loops and make a hit several times as expensive. Without it
     (`_nrt=False`) a function cannot allocate: the caller hands over working memory.
     """
     if njit is None:
-        _say_once()
+        _say_once("numba is not installed: batches are composed by plain Python, which is slow (pip install numba).")
         return np.errstate(over="ignore")(function)  # integers wrap around, as they do when compiled
-    compiled: Callable[P, R] = njit(cache=True, nogil=True, _nrt=False)(function)
-    return compiled
+    compiled: Any = njit(nogil=True, _nrt=False)(function)
+    try:
+        compiled.enable_caching()
+    except RuntimeError as error:
+        if "no locator" not in str(error):
+            raise
+        _say_once(
+            "compiled kernels cannot be kept, for numba finds no folder that it may write to: every process compiles "
+            "them again, which takes some ten seconds; set NUMBA_CACHE_DIR to a writable folder."
+        )
+    dispatcher: Callable[P, R] = compiled
+    return dispatcher
 
 
 @cache
-def _say_once() -> None:
-    logger.warning("numba is not installed: batches are composed by plain Python, which is slow (pip install numba).")
+def _say_once(sentence: str) -> None:
+    logger.warning(sentence)
 
 
 def intrinsic(function: Callable[..., Any]) -> Any:
-    """A function that kernels may call, given as LLVM instructions."""
+    """Return a function, given as LLVM instructions, that kernels may call."""
     return numba_intrinsic(function)

@@ -38,6 +38,7 @@ def test_embeddings_from_a_file(embeddings):
     rows = [line.split("│")[1:3] for line in out.splitlines() if line.startswith("│")]
     names = [" ".join(cell.strip() for cell in row).strip() for row in rows]
     assert names[:3] == ["exact", "lsh 64", "lsh 256"]
+    assert "codes with the compiled kernel (backend cpu)" in " ".join(out.split())
     result = json.loads((embeddings / "x.npy.analysis.json").read_text())
     assert result["settings"]["labels"] is True
     assert result["rows"][1]["overlap"]["mean"] > result["rows"][0]["overlap"]["mean"]

@@ -49,6 +49,11 @@ def test_more_bits_come_closer(result):
     assert all(sum(row["bound"].values()) == pytest.approx(1) for row in result["rows"])
 
 
+def test_speed_is_that_of_the_fastest_backend_and_names_it(result):
+    assert result["settings"]["backend"] == "cpu"
+    assert result["settings"]["threads"] == torch.get_num_threads()
+
+
 def test_every_method_is_there_as_far_as_it_goes(result):
     lengths = {method: [row["bits"] for row in rows(result, method)] for method in METHODS}
     assert lengths["lsh"] == [32, 64, 256]

@@ -29,10 +29,6 @@ class Images(Dataset):
         return torch.randn(32), self.second[i]
 
 
-def info_nce(z):
-    return torch.nn.functional.cross_entropy(z[::2] @ z[1::2].T, torch.arange(len(z) // 2))
-
-
 def test_sentence_transformers(model_folder, tmp_path):
     pytest.importorskip("datasets")
     from tests.integrations.texts import losses, make_trainer, pairs  # noqa: PLC0415 - where it is installed
@@ -60,7 +56,7 @@ def test_lightning(tmp_path, monkeypatch):
 
         def __init__(self):
             super().__init__()
-            self.encoder, self.criterion = torch.nn.Linear(32, 8), info_nce
+            self.encoder, self.criterion = torch.nn.Linear(32, 8), lookalike.InfoNCE()
 
         def configure_optimizers(self):
             return torch.optim.SGD(self.parameters(), lr=0.1)

@@ -1,6 +1,7 @@
 """The CUDA backend: on a device, on an emulator of it, and what surrounds the kernels."""
 
 import logging
+import pwd
 from pathlib import Path
 
 import numpy as np
@@ -8,8 +9,8 @@ import pytest
 import torch
 from hypothesis import given, settings
 
-from lookalike import hamming_topk, search
-from lookalike.search import cuda, nvrtc, reference
+from lookalike import hamming_topk
+from lookalike.search import choice, cuda, nvrtc, reference
 from lookalike.search.request import Neighbours, checked_request
 from tests.search import emulator
 from tests.search.test_parity import assert_same, clustered_codes, csr, searches
@@ -86,18 +87,69 @@ def test_emulated_repair(monkeypatch, folder, deviations):
     plan = cuda.make_plan(70, 4099, 12, 1 << 20)
     monkeypatch.setattr(cuda, "DEVIATIONS", deviations)
     monkeypatch.setattr(cuda, "make_plan", lambda *_: plan)
-    repaired = []
-    launch = emulator.EmulatedKernels.launch
-
-    def watched(kernels, name, grid, block, *arguments, shared=0):
-        if name == "repair":
-            repaired.append(int(arguments[6][0]))
-        launch(kernels, name, grid, block, *arguments, shared=shared)
-
-    monkeypatch.setattr(emulator.EmulatedKernels, "launch", watched)
     asked = awkward("labels", 4099, 128, 12)
-    assert_same(cuda._Search(asked).run(), reference.topk(asked))
-    assert sum(repaired) > 30
+    search = cuda._Search(asked)
+    assert_same(search.run(), reference.topk(asked))
+    assert search.kernels.repaired > 30
+
+
+def repeated(num_distinct, bits, *, odd=False, filters="none"):
+    """A search among few distinct codes, as a collapsed model gives them, all of even or all of odd weight."""
+    n, k = 8200, 12
+    rng = np.random.default_rng(bits + num_distinct)
+    distinct = rng.integers(0, 256, (num_distinct, bits // 8), dtype=np.uint8)
+    distinct[:, 0] ^= (np.bitwise_count(distinct).sum(1) % 2 != odd).astype(np.uint8)
+    codes = torch.from_numpy(distinct[rng.integers(0, num_distinct, n)])
+    some = torch.from_numpy(rng.choice(n, 128, replace=False))
+    if filters == "exclude":
+        return request(codes[some], codes, k, exclude=csr([rng.integers(0, n, 30) for _ in some]))
+    labels = {"none": None, "all labels differ": torch.arange(n), "few labels": torch.arange(n) % 5}[filters]
+    if labels is None:
+        return request(codes[some], codes, k)
+    return request(codes[some], codes, k, query_labels=labels[some], database_labels=labels)
+
+
+def assert_cheap(asked, num_distinct):
+    """The answer is exact, no query is searched twice, and few pairs are examined one by one."""
+    search = cuda._Search(asked)
+    assert search.plan.run  # limits come from a sample
+    search.kernels.repaired = search.kernels.examined = 0
+    assert_same(search.run(), reference.topk(asked))
+    assert search.kernels.repaired == 0
+    ties = cuda.CHUNK / num_distinct  # rows at the limit's distance, up to the chunk that ends behind its id
+    assert search.kernels.examined < asked.num_queries * (1.1 * ties + 100)
+
+
+@pytest.mark.parametrize("bits", [128, 512, 1024])
+@pytest.mark.parametrize("num_distinct", [1, 40])
+def test_repeated_codes_cost_no_more_than_others(monkeypatch, folder, num_distinct, bits):
+    emulator.install(monkeypatch, folder)
+    assert_cheap(repeated(num_distinct, bits), num_distinct)
+
+
+def test_repeated_codes_of_odd_weight_cost_no_more_than_others(monkeypatch, folder):
+    emulator.install(monkeypatch, folder)
+    assert_cheap(repeated(1, 512, odd=True), 1)
+
+
+@pytest.mark.parametrize("filters", ["all labels differ", "few labels", "exclude"])
+@pytest.mark.parametrize("num_distinct", [1, 40])
+def test_repeated_codes_with_filters_cost_no_more_than_others(monkeypatch, folder, num_distinct, filters):
+    emulator.install(monkeypatch, folder)
+    assert_cheap(repeated(num_distinct, 512, filters=filters), num_distinct)
+
+
+@pytest.mark.parametrize(("n", "k"), [(6000, 1000), (100_000, 4096), (532_736, 128), (532_736, 1000), (532_736, 4096)])
+def test_samples_of_equal_codes_give_limits_that_hold(monkeypatch, folder, n, k):
+    """Where all codes are equal, all queries share one limit: if it does not hold, all of them are repaired."""
+    emulator.install(monkeypatch, folder)
+    codes = torch.zeros(n, 16, dtype=torch.uint8)
+    search = cuda._Search(request(codes[:1].clone(), codes, k))
+    limits = torch.zeros(1, dtype=torch.int64)
+    keys = torch.zeros(1, search.plan.capacity, dtype=torch.int64)
+    weights = search._weights(search.database)
+    search._limit(slice(0, 1), 1, search._sample(weights), weights[:1], keys, limits)
+    assert k <= int(limits[0]) + 1 <= search.plan.capacity
 
 
 def test_emulated_selection_where_lists_exceed_the_shared_memory(monkeypatch, folder):
@@ -183,6 +235,17 @@ def test_kernels_compile(monkeypatch, tmp_path, words, arch):
     assert nvrtc.cubin_of(macros, arch) == b"kept"
 
 
+def test_kernels_compile_where_nobody_has_a_home(monkeypatch):
+    """As in a container whose user has no name."""
+    for name in ("HOME", "XDG_CACHE_HOME", "LOCALAPPDATA", "LOOKALIKE_CACHE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(pwd, "getpwuid", lambda _: {}["unknown"])
+    monkeypatch.setattr(nvrtc, "_compiler_version", lambda: (13, 0))
+    monkeypatch.setattr(nvrtc, "_compiled", lambda *_: b"machine code")
+    for _ in range(2):
+        assert nvrtc.cubin_of((("WORDS", 4),), "sm_90") == b"machine code"
+
+
 class OnDevice(torch.Tensor):
     """Codes that say they are on a GPU."""
 
@@ -196,14 +259,14 @@ def pretended(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _=None: (9, 0))
     monkeypatch.setattr(cuda, "cuda_core", lambda: None)
-    search._say_once.cache_clear()
+    choice.say_once.cache_clear()
     asked = request(torch.zeros(3000, 16, dtype=torch.uint8), torch.zeros(3000, 16, dtype=torch.uint8), 5)
     object.__setattr__(asked, "queries", asked.queries.as_subclass(OnDevice))
     return asked
 
 
 def test_large_searches_on_a_device_take_the_kernels(pretended):
-    assert search.choose_backend(pretended) == "cuda"
+    assert choice.choose_backend(pretended) == "cuda"
 
 
 @pytest.mark.parametrize(
@@ -222,8 +285,8 @@ def test_falling_back_is_said_once(monkeypatch, caplog, pretended, change, sente
     if "k" in change:
         object.__setattr__(pretended, "k", change["k"])
     with caplog.at_level(logging.WARNING, "lookalike"):
-        assert search.choose_backend(pretended) == "matmul"
-        assert search.choose_backend(pretended) == "matmul"
+        assert choice.choose_backend(pretended) == "matmul"
+        assert choice.choose_backend(pretended) == "matmul"
     assert len(caplog.records) == 1
     assert sentence in caplog.text
 
@@ -256,6 +319,16 @@ def test_parity_on_awkward_input(search):
 def test_device_is_exact(name, bits):
     for n, k in ((4099, 12), (20_001, 33)):
         asked = awkward(name, n, bits, k)
+        assert_same(on_device(asked), reference.topk(asked))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("bits", [128, 256, 512, 1024, 2048])
+@pytest.mark.parametrize("filters", ["none", "all labels differ", "few labels", "exclude"])
+@pytest.mark.parametrize("odd", [False, True])
+def test_device_is_exact_on_repeated_codes(bits, filters, odd):
+    for num_distinct in (1, 2, 40):
+        asked = repeated(num_distinct, bits, odd=odd, filters=filters)
         assert_same(on_device(asked), reference.topk(asked))
 
 
@@ -311,7 +384,7 @@ def test_device_is_not_waited_for_and_streams_are_kept():
 @pytest.mark.gpu
 def test_auto_takes_the_kernels():
     codes = torch.zeros(3000, 16, dtype=torch.uint8, device="cuda")
-    assert search.choose_backend(request(codes, codes, 5)) == "cuda"
+    assert choice.choose_backend(request(codes, codes, 5)) == "cuda"
 
 
 def test_all_sources_are_joined():

@@ -5,8 +5,6 @@ import pytest
 import torch
 
 from lookalike import hamming_topk
-from lookalike.search import choose_backend
-from lookalike.search.request import checked_request
 
 CODES = torch.tensor([[0, 0], [1, 0], [3, 0], [7, 0]], dtype=torch.uint8)
 
@@ -82,16 +80,3 @@ def test_labels_of_a_self_join_need_be_given_once():
 def test_excluded_lists_may_be_unsorted_and_repeat():
     found = hamming_topk(CODES, CODES, 4, exclude=([0, 3, 3, 3, 3], [2, 0, 2]), backend="cpu")
     assert found.indices[0].tolist() == [1, 3, -1, -1]
-
-
-def test_backend_follows_size():
-    def chosen(q, n):
-        codes = torch.zeros(max(q, n), 1, dtype=torch.uint8)
-        return choose_backend(
-            checked_request(
-                codes[:q], codes[:n], 1, query_labels=None, database_labels=None, exclude=None, progress=False
-            )
-        )
-
-    assert chosen(100, 100) == "matmul"  # not worth loading the compiled kernel
-    assert chosen(5000, 5000) == "cpu"

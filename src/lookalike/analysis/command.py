@@ -18,6 +18,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+BACKENDS = {
+    "cpu": "the compiled kernel (backend cpu)",
+    "matmul": "matrix products as well (backend matmul; numba, which is not installed, is many times faster)",
+}
+
+
 def run_analysis(
     source: Path, labels: Path | None, bits: tuple[int, ...], k: int, anchors: int, out: Path | None, *, force: bool
 ) -> None:
@@ -69,7 +75,8 @@ def _print(console: Console, result: dict[str, Any]) -> None:
     console.print(
         f"{settings['n']:,} embeddings of dimension {settings['dim']}, the {k} hardest negatives of "
         f"{settings['anchors']:,} anchors. Overlap at random: {result['random']['overlap']:.1%}; the 95% confidence "
-        f"interval is ±{widest:.1%} or less.",
+        f"interval is ±{widest:.1%} or less. Timed on {settings['threads']} thread{'s' * (settings['threads'] > 1)}: "
+        f"codes with {BACKENDS[settings['backend']]}, floats with matrix products (exact).",
         highlight=False,
     )
     table = Table("codes", "bits", f"overlap@{k}", "off by", "cosine", "beyond", "queries/s")

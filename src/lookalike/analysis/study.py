@@ -14,7 +14,7 @@ from lookalike.analysis.measures import bound_usage, overlap, positional_distanc
 from lookalike.analysis.methods import METHODS, PRINCIPAL, chunks, make_codes, rows_of
 from lookalike.checks import checked_bits, checked_labels, checked_positive
 from lookalike.progress import progress_bar
-from lookalike.search import hamming_topk
+from lookalike.search import hamming_topk, load_kernel, search_backend
 
 A = 1.1  # the paper's factor of the bound
 ANCHORS_AT_A_TIME_BYTES = 1 << 28
@@ -57,8 +57,6 @@ def analyze(
     Returns:
         What `lookalike analyze` writes as analysis.json: `settings`, `exact`, `random`, `rows`, `histogram`.
     """
-    from lookalike.warmup import compile_kernels  # noqa: PLC0415 - samplers, which it makes, measure overlap too
-
     n, dim = x.shape
     lengths = sorted(checked_bits(b) for b in bits)
     if checked_positive("k", k) >= n:
@@ -79,10 +77,11 @@ def analyze(
             if longest:
                 tables[method] = make_codes(method, x, longest, seed)
             bar.advance(1)
-        compile_kernels()  # before anything is timed
-        found = {}
+        load_kernel()  # before anything is timed
+        found, backend = {}, ""
         for (method, b), tally in work.items():
             codes = tables[method][:, : b // 8].contiguous()
+            backend = search_backend(codes[chosen], codes, k)
             found[method, b], tally.seconds = _searched(codes, chosen, values, k)
             bar.advance(1)
         step = max(1, ANCHORS_AT_A_TIME_BYTES // (4 * n))
@@ -108,6 +107,7 @@ def analyze(
     return {
         "settings": {
             "n": n, "dim": dim, "k": k, "anchors": len(chosen), "a": A, "labels": labels is not None, "seed": seed,
+            "backend": backend, "threads": torch.get_num_threads(),
         },
         "exact": {
             "similarity": float(torch.cat(exact.similarity).double().mean()),

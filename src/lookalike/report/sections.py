@@ -139,7 +139,7 @@ class Content:
         drawn = [figure for figure in drawn if figure is not None]
         if not drawn:
             command = (
-                "lookalike bench search --device cuda, then lookalike report RUN benchmarks/results/search_gpu.json"
+                "lookalike bench search --device cuda --out search_gpu.json, then lookalike report RUN search_gpu.json"
             )
             self.missing.append(("Search time against size", command))
             return None

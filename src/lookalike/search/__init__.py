@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import importlib
-import importlib.util
-import logging
-from functools import cache
 from typing import Any
 
 import torch
 
-from lookalike.search.request import Neighbours, Request, checked_request
+from lookalike.search.choice import Work, choose_backend, cuda_obstacle, load_kernel, search_backend, search_device
+from lookalike.search.request import Neighbours, checked_request
 
-__all__ = ["Neighbours", "hamming_topk"]
+__all__ = ["Neighbours", "hamming_topk", "load_kernel", "search_backend", "search_device"]
 
 BACKENDS = ("reference", "cpu", "matmul", "cuda")
-SMALL = 1 << 22  # pairs below which loading the compiled kernel takes longer than the search itself
 
 
 def hamming_topk(
@@ -43,9 +40,9 @@ def hamming_topk(
         database_labels: Integers `[n]`; by default the query labels, if the queries are the database.
         exclude: Further database ids that a query must not get, as a pair of integer arrays: `offsets` `[q + 1]` and
             `ids`, where query i excludes `ids[offsets[i]:offsets[i + 1]]`.
-        backend: "auto", "cpu" (compiled, threads as `torch.get_num_threads()`), "cuda" (NVIDIA GPUs of compute
-            capability 8.0 and later, with `cuda-core` installed), "matmul" (any torch device) or "reference" (plain
-            and slow).
+        backend: "cpu" (compiled, threads as `torch.get_num_threads()`), "cuda" (NVIDIA GPUs of compute capability 8.0
+            and later, with `cuda-core` installed), "matmul" (any torch device), "reference" (plain and slow) or "auto":
+            the fastest that is loaded or worth loading, which `search_backend` names.
         progress: Show a bar on a terminal, where a search takes long enough for one.
         memory: Bytes of device memory that "cuda" works with beside codes and answer; by default up to 4 GiB, and not
             more than half of what is free. Less means more passes.
@@ -74,57 +71,13 @@ def hamming_topk(
         absent = torch.full((request.num_queries, request.k), -1, device=request.queries.device)
         return Neighbours(absent.int(), absent)
     name = choose_backend(request) if backend == "auto" else backend
+    Work.note(request, name)
     device = request.queries.device
     if name == "cuda":
-        why_not = _cuda_obstacle(device, request.bits, request.k)
+        why_not = cuda_obstacle(device, request.bits, request.k)
         if why_not is not None:
             raise ValueError(f"backend 'cuda' cannot be used here: {why_not}.")
     if name == "cpu" or (name == "cuda" and device.type != "cuda"):
         request = request.to(name)
     distances, indices = importlib.import_module(f"lookalike.search.{name}").topk(request)
     return Neighbours(distances.to(device), indices.to(device))
-
-
-def choose_backend(request: Request) -> str:
-    """The backend that `backend="auto"` takes for this request."""
-    if request.num_queries * request.num_database <= SMALL:
-        return "matmul"
-    if request.queries.device.type == "cuda":
-        why_not = _cuda_obstacle(request.queries.device, request.bits, request.k)
-        if why_not is None:
-            return "cuda"
-        _say_once(f"searching by matrix products, not with the CUDA kernels, because {why_not}.")
-        return "matmul"
-    return "cpu" if request.queries.device.type == "cpu" and _numba_is_installed() else "matmul"
-
-
-def search_device(device: torch.device, bits: int, k: int) -> torch.device:
-    """Where codes of embeddings from `device` are best searched: there, if the CUDA kernels run there."""
-    if device.type != "cuda":
-        return torch.device("cpu")
-    why_not = _cuda_obstacle(device, bits, k)
-    if why_not is None:
-        return device
-    _say_once(f"hard negatives are searched on the CPU, because the CUDA kernels cannot be used: {why_not}.")
-    return torch.device("cpu")
-
-
-def _cuda_obstacle(device: torch.device, bits: int, k: int) -> str | None:
-    from lookalike.search.cuda import obstacle  # noqa: PLC0415 - not needed without a GPU
-
-    return obstacle(device, bits, k)
-
-
-@cache
-def _say_once(sentence: str) -> None:
-    logging.getLogger("lookalike").warning(sentence)
-
-
-@cache
-def _numba_is_installed() -> bool:
-    installed = importlib.util.find_spec("numba") is not None
-    if not installed:
-        logging.getLogger("lookalike").warning(
-            "numba is not installed: searching by matrix products, which is many times slower (pip install numba)."
-        )
-    return installed

@@ -64,6 +64,11 @@ def topk(request: Request) -> Neighbours:
     return Neighbours(torch.from_numpy(answer.distances), torch.from_numpy(answer.indices))
 
 
+def is_loaded() -> bool:
+    """Say whether the kernels were compiled, or loaded from numba's cache, in this process."""
+    return bool(getattr(scan, "signatures", ()))
+
+
 def _sampled_limits(request: Request, rows: Rows, run: Run) -> Array:
     """Per query, a distance within which at least k admissible rows should lie, from every `stride`-th row.
 

@@ -155,7 +155,7 @@ class _Search:
             span = self._span(blocks)
             self._launch(
                 "filter", (blocks, -(-n // span)), 32 * self.shape.warps, self.queries[rows], self.database,
-                query_weights[rows], halves, limits, *filters, keys, counts, size, n, capacity, span,
+                query_weights[rows], weights, halves, limits, *filters, keys, counts, size, n, capacity, span,
             )  # fmt: skip
             room = min(_power_of_two(capacity), max(_power_of_two(k), 1024))
             self._launch(
@@ -189,13 +189,13 @@ class _Search:
     def _sample(self, weights: Tensor) -> _Sample:
         """A row at random out of each of many equal stretches of the database.
 
-        Neighbours in the sample go to different groups: data are often sorted, and a group names one row only.
+        Rows go to groups at random, whatever their order: data are often sorted, and a group names one row only.
         """
         n, size = self.request.num_database, GROUPS * self.plan.run
         places = torch.arange(size, device=self.device)
         first, after = places * n // size, (places + 1) * n // size
         ids = first + (places * 0x9E3779B1 >> 7) % (after - first)
-        order = places * _coprime_step(size) % size
+        order = torch.randperm(size, generator=torch.Generator(self.device).manual_seed(0), device=self.device)
         labels = self.request.database_labels
         drawn = ids[order]
         offsets = (1 << PLACE_BITS) - 1 - order
@@ -258,11 +258,3 @@ def _slices(length: int, step: int) -> Iterator[slice]:
 
 def _power_of_two(n: int) -> int:
     return max(2, 1 << (n - 1).bit_length())
-
-
-def _coprime_step(n: int) -> int:
-    """Multiples of this go through all of 0..n-1 and stay far from each other."""
-    step = int(0.618 * n)
-    while math.gcd(step, n) > 1:
-        step += 1
-    return step

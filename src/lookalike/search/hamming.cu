@@ -26,6 +26,12 @@ __device__ __forceinline__ void load_part(u32 (&part)[2 * SLICES], const u32* co
 // of a product are four registers in a row, and filling them anew in every step costs more than the product.
 __device__ __forceinline__ u32 pinned(u32 value) { return __shfl_sync(ALL, value, threadIdx.x % 32); }
 
+// The same pointer, whose terms the compiler no longer knows: it does not add them up again in every step.
+__device__ __forceinline__ const int* whole(const int* pointer) {
+    asm("" : "+l"(pointer));
+    return pointer;
+}
+
 // Sixteen queries per tile as left operands: a lane holds rows g and g + 8. Rows past the end repeat the last one.
 __device__ __forceinline__ void load_rows(u32 (&a)[TILES][SLICES][4], const u32* queries, i64 first, i64 end) {
     const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
@@ -74,20 +80,29 @@ extern "C" __global__ void weigh(const u32* codes, int* weights, i64 n) {
 
 constexpr int CHUNK = 2048;  // columns between two looks at the limits
 constexpr int NEVER = -(1 << 28);
+constexpr int HIT_COST = 256;  // pairs whose exact thresholds cost as much as one needless hit
 
-// The sum starts where it becomes non-negative for rows up to the limit. h = weight(x) + weight(y) - 2 and(x, y), and
-// the column's part is rounded the other way: some rows one farther pass, none is lost.
+template <bool VALUE>
+struct Choice {
+    static constexpr bool value = VALUE;
+};
+
+// Sums start where they become non-negative for rows up to the limit: at half of limit - weight(x) - weight(y), because
+// h = weight(x) + weight(y) - 2 and(x, y). Halving the parts of row and column one by one takes a single addition per
+// pair but rounds so that some rows one farther pass as well; halving their sum is exact and takes a shift more.
+template <bool EXACT>
 __device__ __forceinline__ int start_of(i64 limit, int weight, i64 chunk) {
     const int ties = id_of(limit) >= chunk ? 0 : 1;  // from here on, rows at the limit's distance come after it
     const int h = min(distance_of(limit), BITS) - ties;
-    return COMPLEMENT ? h - BITS : (h - weight + 1) >> 1;
+    if (COMPLEMENT) return h - BITS;
+    return EXACT ? h - weight : (h - weight + 1) >> 1;
 }
 
 extern "C" __global__ void __launch_bounds__(32 * WARPS, RESIDENT) filter(
     const u32* __restrict__ queries, const u32* __restrict__ database, const int* __restrict__ query_weights,
-    const int* __restrict__ halves, const i64* __restrict__ keys_up_to, const i64* query_labels,
-    const i64* database_labels, const i64* exclude_offsets, const i64* exclude_ids, i64* keys, u32* counts,
-    i64 num_queries, i64 num_database, i64 capacity, i64 span) {
+    const int* __restrict__ weights, const int* __restrict__ halves, const i64* __restrict__ keys_up_to,
+    const i64* query_labels, const i64* database_labels, const i64* exclude_offsets, const i64* exclude_ids, i64* keys,
+    u32* counts, i64 num_queries, i64 num_database, i64 capacity, i64 span) {
     __shared__ u32 queues[WARPS][QUEUE];
     const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
     u32* const queue = queues[threadIdx.x / 32];
@@ -97,7 +112,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, RESIDENT) filter(
     const Filters filters = {query_labels, database_labels, exclude_offsets, exclude_ids};
     u32 a[TILES][SLICES][4];
     load_rows(a, queries, first, num_queries);
-    u32 filled = 0;
+    u32 filled = 0, needless = 0;  // hits that wait; hits of this lane that only rounding let pass
 
     // Hits wait until there are enough for all lanes: distances and labels are then looked up side by side.
     auto flush = [&]() {
@@ -108,7 +123,11 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, RESIDENT) filter(
             const i64 column = begin + 8ll * (hit >> 10) + 2 * (owner % 4) + element % 2;
             if (column >= num_database) continue;
             const i64 key = key_of(distance(queries + row * WORDS, database + column * WORDS), column);
-            if (key > keys_up_to[row] || !filters.admit(row, column)) continue;
+            if (key > keys_up_to[row]) {
+                ++needless;
+                continue;
+            }
+            if (!filters.admit(row, column)) continue;
             const u32 slot = atomicAdd(counts + row, 1u);
             if (slot < capacity) keys[row * capacity + slot] = key;
         }
@@ -116,7 +135,14 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, RESIDENT) filter(
         filled = 0;
     };
 
-    for (i64 chunk = begin; chunk < end; chunk += CHUNK) {
+    auto exact_pays = [&](i64 seen) {
+        return (i64)__reduce_add_sync(ALL, needless) * HIT_COST > (seen - begin) * ROWS;
+    };
+
+    // Scan a chunk and return the column to go on from. Stop early once exact thresholds pay: where codes repeat, many
+    // rows lie at the very distance of the limit, and rounding lets them pass although their ids come after its id.
+    auto scan = [&](i64 chunk, auto choice) {
+        constexpr bool EXACT = decltype(choice)::value;
         int starts[TILES][COMPLEMENT ? 4 : 2];
 #pragma unroll
         for (int m = 0; m < TILES; ++m)
@@ -124,30 +150,33 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, RESIDENT) filter(
             for (int h = 0; h < 2; ++h) {
                 const i64 row = first + 16 * m + g + 8 * h;
                 const int weight = COMPLEMENT || row >= num_queries ? 0 : query_weights[row];
-                const int start = row < num_queries ? start_of(keys_up_to[row], weight, chunk) : NEVER;
+                const int start = row < num_queries ? start_of<EXACT>(keys_up_to[row], weight, chunk) : NEVER;
                 if constexpr (COMPLEMENT) starts[m][2 * h] = start, starts[m][2 * h + 1] = (int)pinned(start);
                 else starts[m][h] = start;
             }
-        const int groups = (int)((min(chunk + CHUNK, end) - chunk + 7) / 8);
+        int groups = (int)((min(chunk + CHUNK, end) - chunk + 7) / 8);
         const u32* const codes = database + (chunk + g) * WORDS + LOAD * t;
-        const int* const column_halves = halves + chunk + 2 * t;
+        const int* const parts = whole((EXACT ? weights : halves) + chunk + 2 * t);
         u32 ahead[2 * SLICES];
-        int2 half_ahead = {};
+        int2 part_ahead = {};
         load_part(ahead, codes);
-        if (!COMPLEMENT) half_ahead = __ldg(reinterpret_cast<const int2*>(column_halves));
+        if (!COMPLEMENT) part_ahead = __ldg(reinterpret_cast<const int2*>(parts));
         for (int group = 0; group < groups; ++group) {
             u32 b[2 * SLICES];
 #pragma unroll
             for (int i = 0; i < 2 * SLICES; ++i) b[i] = ahead[i];
-            const int2 half = half_ahead;
+            const int2 part = part_ahead;
             const u32 next = min(group + 1, groups - 1);
             load_part(ahead, codes + 8 * WORDS * next);
-            if (!COMPLEMENT) half_ahead = __ldg(reinterpret_cast<const int2*>(column_halves + 8 * next));
+            if (!COMPLEMENT) part_ahead = __ldg(reinterpret_cast<const int2*>(parts + 8 * next));
             int sums[TILES][4];
 #pragma unroll
             for (int i = 0; i < 4 * TILES; ++i)
                 if constexpr (COMPLEMENT) sums[i / 4][i % 4] = starts[i / 4][i % 4];
-                else sums[i / 4][i % 4] = starts[i / 4][i % 4 / 2] + (i % 2 ? half.y : half.x);
+                else {
+                    const int row = starts[i / 4][i % 4 / 2], column = i % 2 ? part.y : part.x;
+                    sums[i / 4][i % 4] = EXACT ? (row - column) >> 1 : row + column;
+                }
             multiply_all(sums, a, b);
             int misses[TILES / PART], miss = -1;  // negative where all sums are
 #pragma unroll
@@ -168,6 +197,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, RESIDENT) filter(
                         signs = __funnelshift_l(sums[i / 4][i % 4], signs, 1);
                     hits |= ~signs << 4 * PART * p;
                 }
+            bool flushed = false;
             for (u32 busy; (busy = __ballot_sync(ALL, hits != 0)) != 0;) {
                 if (hits) {
                     const u32 place = filled + __popc(busy & ((1u << lane) - 1));
@@ -176,9 +206,17 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, RESIDENT) filter(
                     hits &= hits - 1;
                 }
                 filled += __popc(busy);
-                if (filled > QUEUE - 32) flush();
+                if (filled > QUEUE - 32) flush(), flushed = true;
             }
+            if (COMPLEMENT || EXACT || !flushed) continue;
+            if (exact_pays(chunk + 8 * (group + 1))) groups = group + 1;
         }
-    }
+        return chunk + 8ll * groups;
+    };
+
+    i64 chunk = begin;
+    while (chunk < end && (COMPLEMENT || !exact_pays(chunk))) chunk = scan(chunk, Choice<false>{});
+    if constexpr (!COMPLEMENT)
+        while (chunk < end) chunk = scan(chunk, Choice<true>{});
     flush();
 }

@@ -80,10 +80,10 @@ def checked_request(
     database: Any,
     k: int,
     *,
-    query_labels: Any,
-    database_labels: Any,
-    exclude: tuple[Any, Any] | None,
-    progress: bool,
+    query_labels: Any = None,
+    database_labels: Any = None,
+    exclude: tuple[Any, Any] | None = None,
+    progress: bool = False,
     memory: int | None = None,
 ) -> Request:
     """Check everything a caller can get wrong, before any work is done."""

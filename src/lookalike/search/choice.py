@@ -1,0 +1,111 @@
+"""Which backend answers a search: the fastest one that is loaded, or worth loading."""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+import sys
+from functools import cache
+from typing import Any
+
+import torch
+
+from lookalike.search.request import Request, checked_request
+
+SMALL = 1 << 22  # pairs up to which matrix products answer sooner on a GPU than the CUDA kernels
+LOADING = 1 << 24  # pairs that matrix products compare on a CPU while the compiled kernel loads
+
+
+def search_backend(queries: Any, database: Any, k: int) -> str:
+    """Name the backend that `hamming_topk` takes for such a search at this moment.
+
+    On a CPU this is "cpu", the compiled kernel, once it is loaded. It is loaded by the first search that is worth it,
+    and by `load_kernel`.
+
+    Examples:
+        >>> import torch
+        >>> load_kernel()
+        >>> codes = torch.zeros(10, 8, dtype=torch.uint8)
+        >>> search_backend(codes, codes, k=3)
+        'cpu'
+    """
+    return choose_backend(checked_request(queries, database, k))
+
+
+def load_kernel() -> None:
+    """Load the compiled CPU kernel, so that no search waits for it later; compile it if it is not cached.
+
+    Without numba there is no such kernel, and nothing happens.
+    """
+    if _numba_is_installed() and not _is_loaded():
+        from lookalike.search import cpu  # noqa: PLC0415 - loads numba
+
+        codes = torch.arange(64, dtype=torch.uint8).view(-1, 1)
+        cpu.topk(checked_request(codes, codes, 1, query_labels=codes.flatten() // 2))
+
+
+def choose_backend(request: Request) -> str:
+    """Return the backend that `backend="auto"` takes for this request."""
+    pairs, device = request.num_queries * request.num_database, request.queries.device
+    if device.type == "cpu":
+        if _is_loaded():
+            return "cpu"
+        return "cpu" if Work.pairs + pairs > LOADING and _numba_is_installed() else "matmul"
+    if device.type != "cuda" or pairs <= SMALL:
+        return "matmul"
+    why_not = cuda_obstacle(device, request.bits, request.k)
+    if why_not is None:
+        return "cuda"
+    say_once(f"searching by matrix products, not with the CUDA kernels, because {why_not}.")
+    return "matmul"
+
+
+class Work:
+    """What this process has searched: many small searches are worth the compiled kernel as one large one is."""
+
+    pairs = 0  # compared by matrix products on the CPU
+
+    @classmethod
+    def note(cls, request: Request, backend: str) -> None:
+        """Count the pairs of a search."""
+        if backend == "matmul" and request.queries.device.type == "cpu":
+            cls.pairs += request.num_queries * request.num_database
+
+
+def search_device(device: torch.device, bits: int, k: int) -> torch.device:
+    """Return where codes of embeddings from `device` are best searched: there, if the CUDA kernels run there."""
+    if device.type != "cuda":
+        return torch.device("cpu")
+    why_not = cuda_obstacle(device, bits, k)
+    if why_not is None:
+        return device
+    say_once(f"hard negatives are searched on the CPU, because the CUDA kernels cannot be used: {why_not}.")
+    return torch.device("cpu")
+
+
+def cuda_obstacle(device: torch.device, bits: int, k: int) -> str | None:
+    """Say why the CUDA kernels cannot answer such requests on this device, or return None."""
+    from lookalike.search.cuda import obstacle  # noqa: PLC0415 - not needed without a GPU
+
+    return obstacle(device, bits, k)
+
+
+@cache
+def say_once(sentence: str) -> None:
+    """Log a warning the first time that it is given."""
+    logging.getLogger("lookalike").warning(sentence)
+
+
+def _is_loaded() -> bool:
+    cpu = sys.modules.get("lookalike.search.cpu")
+    return cpu is not None and cpu.is_loaded()
+
+
+@cache
+def _numba_is_installed() -> bool:
+    installed = importlib.util.find_spec("numba") is not None
+    if not installed:
+        say_once(
+            "numba is not installed: searching by matrix products, which is many times slower (pip install numba)."
+        )
+    return installed

@@ -1,0 +1,54 @@
+"""The fastest backend that is loaded answers; small searches do not wait for the compiled kernel to load."""
+
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from lookalike import hamming_topk
+from lookalike.search import cpu, load_kernel, search_backend
+
+FRESH = """
+import sys
+import torch
+from lookalike import hamming_topk
+from lookalike.search import load_kernel, search_backend
+codes = torch.randint(256, (5000, 2), dtype=torch.uint8)
+few = codes[:100].clone()
+assert search_backend(few, codes, 5) == "matmul"
+hamming_topk(few, codes, 5)
+assert "numba" not in sys.modules
+assert search_backend(codes, codes, 5) == "cpu"  # large enough to be worth loading
+"""
+
+
+@pytest.mark.parametrize(
+    "load",
+    [
+        pytest.param("hamming_topk(codes, codes, 5)", id="by a large search"),
+        pytest.param("for _ in range(40):\n    hamming_topk(few, codes, 5)", id="by many small ones"),
+        pytest.param("load_kernel()", id="when asked to"),
+    ],
+)
+def test_the_compiled_kernel_answers_once_it_is_loaded(load):
+    script = f"{FRESH}\n{load}\nassert search_backend(few[:1], few, 5) == 'cpu'"
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
+
+
+def test_small_searches_use_the_loaded_kernel(monkeypatch):
+    load_kernel()
+    codes = torch.randint(256, (50, 2), dtype=torch.uint8, generator=torch.manual_seed(0))
+    answered = []
+    search = cpu.topk
+    monkeypatch.setattr(cpu, "topk", lambda request: answered.append(request) or search(request))
+    found = hamming_topk(codes, codes, 3)
+    assert len(answered) == 1
+    assert torch.equal(found.indices, hamming_topk(codes, codes, 3, backend="reference").indices)
+
+
+def test_the_choice_is_checked_like_a_search():
+    codes = torch.zeros(3, 2, dtype=torch.uint8)
+    with pytest.raises(ValueError, match="k must be at least 1, got 0"):
+        search_backend(codes, codes, 0)

@@ -1,0 +1,95 @@
+"""Benchmarks speak at once, have a quick size, and leave the committed results alone unless asked."""
+
+import importlib
+import inspect
+import json
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+import typer
+
+from benchmarks import record
+
+RESULTS = {path: path.read_bytes() for path in record.RESULTS.iterdir()}
+WRITERS = {
+    "batches": ["main"],
+    "guard": ["main"],
+    "hardness": ["main"],
+    "mine": ["texts", "million"],
+    "msmarco": ["main"],
+    "observe": ["main"],
+    "plan": ["main"],
+    "search": ["main"],
+    "search_gpu": ["main"],
+    "search_gpu_codes": ["main"],
+}
+
+
+def assert_nothing_was_recorded():
+    assert {path: path.read_bytes() for path in record.RESULTS.iterdir()} == RESULTS
+
+
+@pytest.mark.usefixtures("threads")
+def test_quick_search_prints_steps_a_table_and_where_results_are(run_here, tmp_path, monkeypatch):
+    pytest.importorskip("faiss")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    code, out, err = run_here("bench", "search", "--quick")
+    assert (code, err) == (0, "")
+    lines = out.splitlines()
+    assert lines[0] == "Hamming search against FAISS and exact search on the CPU: some seconds."
+    assert [line.split("] ")[1] for line in lines[1:3]] == [
+        "hashing 24,000 embeddings of dimension 512",
+        "comparing what codes find with exact search",
+    ]
+    assert "self-join: ours is faster by" in out
+    written = Path(lines[-1].removeprefix("Written: "))
+    assert [row["bits"] for row in json.loads(written.read_text())["quality"]] == [128, 512]
+    assert written.is_relative_to(tmp_path)
+    assert_nothing_was_recorded()
+
+
+@pytest.mark.usefixtures("threads")
+def test_quick_batches_write_where_they_are_told(run_here, monkeypatch):
+    batches = importlib.import_module("benchmarks.batches")
+    monkeypatch.setattr(batches, "QUICK_CONTENDERS", ("growth, 1 cluster",))
+    code, out, err = run_here("bench", "batches", "--quick", "--n", 600, "--out", "batches.json")
+    assert (code, err) == (0, "")
+    assert out.splitlines()[-1] == "Written: batches.json"
+    assert json.loads(Path("batches.json").read_text())["settings"]["n"] == 600
+    assert_nothing_was_recorded()
+
+
+def test_the_first_line_does_not_wait_for_imports(run_here, monkeypatch):
+    monkeypatch.setitem(sys.modules, "benchmarks.batches", None)
+    code, out, _ = run_here("bench", "batches")
+    assert code == 2
+    assert out == "Composition of batches against the shuffle of Sample4Geo: several minutes; --quick takes seconds.\n"
+
+
+@pytest.mark.parametrize(("module", "names"), WRITERS.items())
+def test_every_benchmark_takes_the_same_options(module, names):
+    if module == "search":
+        pytest.importorskip("faiss")
+    for name in names:
+        parameters = inspect.signature(getattr(importlib.import_module(f"benchmarks.{module}"), name)).parameters
+        assert (parameters["out"].annotation, parameters["committed"].annotation) == (record.Out, record.Record)
+
+
+def test_every_benchmark_is_known_here():
+    scripts = {path.stem for path in record.RESULTS.parent.glob("*.py")}
+    assert scripts - set(WRITERS) == {"__init__", "record", "tables"}
+
+
+def test_results_go_where_they_are_asked_to(tmp_path):
+    assert record.destination("a", None, committed=True) == record.RESULTS / "a.json"
+    assert record.destination("a", tmp_path / "new" / "b.json", committed=False) == tmp_path / "new" / "b.json"
+    assert record.destination("a", tmp_path, committed=False) == tmp_path / "a.json"
+    with pytest.raises(typer.BadParameter, match="--out and --record name two files"):
+        record.destination("a", tmp_path, committed=True)
+    with pytest.raises(typer.BadParameter, match="takes the benchmark at its full size"):
+        record.destination("a", None, committed=True, whole=False)
+    (tmp_path / "file").touch()
+    with pytest.raises(OSError, match="is a file where a folder is needed"):
+        record.destination("a", tmp_path / "file" / "b.json", committed=False)
