@@ -81,7 +81,13 @@ def cuda_core() -> Any:
 def _compiled(source: str, macros: tuple[tuple[str, int], ...], arch: str) -> bytes:
     core = cuda_core()
     defined = [(name, str(value)) for name, value in macros]
-    options = core.ProgramOptions(name="lookalike", arch=arch, std="c++17", define_macro=defined)
+    options = core.ProgramOptions(
+        name="lookalike",
+        arch=arch,
+        std="c++17",
+        define_macro=defined,
+        device_as_default_execution_space=True,  # generic lambdas in kernels are for the device as well
+    )
     return bytes(core.Program(source, "c++", options).compile("cubin").code)
 
 
