@@ -113,7 +113,7 @@ def plan_bits(
         >>> plan.bits, plan.meets_target
         (128, True)
     """
-    x = as_tensor(embeddings)
+    x = as_tensor(embeddings, "embeddings", "floats")
     if not x.is_floating_point() or x.ndim != 2:
         raise TypeError(f"embeddings must be floats of the shape [m, dim], got {x.dtype} {list(x.shape)}.")
     n = len(x) if n is None else checked_positive("n", n)

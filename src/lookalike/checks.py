@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+LONGEST_QUOTE = 40  # characters of a value that errors show
 _INTEGERS = (
     torch.uint8, torch.int8, torch.uint16, torch.int16, torch.uint32, torch.int32, torch.uint64, torch.int64,
 )  # fmt: skip
@@ -28,19 +29,47 @@ def checked_bits(bits: Any) -> int:
     return length
 
 
-def as_tensor(values: Any) -> Tensor:
-    """Tensors, NumPy arrays and lists as a tensor."""
-    tensor: Tensor = torch.as_tensor(values)
+def as_tensor(values: Any, name: str = "values", expected: str = "numbers", advice: str = "") -> Tensor:
+    """Return tensors, arrays, columns of tables and lists as a tensor.
+
+    Raises:
+        TypeError: They hold something else than numbers; says what was `expected`, what came, and gives the `advice`.
+    """
+    try:
+        if hasattr(values, "__array__") and not isinstance(values, Tensor):
+            values = np.asanyarray(values)
+            if values.dtype == object:
+                values = np.array(values.tolist())
+            elif not values.flags.writeable and not isinstance(values, np.memmap):
+                values = values.copy()  # as columns of tables often are, of which torch warns
+        tensor: Tensor = torch.as_tensor(values)
+    except (TypeError, ValueError, RuntimeError):
+        raise TypeError(f"{name} must be {expected}, got {_described(values)}{advice}.") from None
     return tensor
+
+
+def _described(values: Any) -> str:
+    """Say what values are that no tensor can hold."""
+    first = values
+    while isinstance(first, (list, tuple, np.ndarray)):
+        items = first.tolist() if isinstance(first, np.ndarray) else first
+        first = next((item for item in items if not isinstance(item, (int, float))), None)
+    if isinstance(first, (str, bytes)):
+        shown = repr(first)
+        return f"text such as {shown if len(shown) <= LONGEST_QUOTE else shown[: LONGEST_QUOTE - 2] + '...'}"
+    return "lists of different lengths" if first is None and _is_nested(values) else type(first).__name__
+
+
+def _is_nested(values: Any) -> bool:
+    return any(isinstance(item, (list, tuple)) for item in values)
 
 
 def checked_codes(name: str, codes: Any) -> Tensor:
     """A contiguous uint8 tensor [n, bytes]."""
-    tensor = as_tensor(codes)
+    expected, advice = "packed codes of dtype uint8", "; SignHasher.encode makes them"
+    tensor = as_tensor(codes, name, expected, advice)
     if tensor.dtype != torch.uint8:
-        raise TypeError(
-            f"{name} must be packed codes of dtype uint8, got {tensor.dtype}; SignHasher.encode makes them."
-        )
+        raise TypeError(f"{name} must be {expected}, got {tensor.dtype}{advice}.")
     if tensor.ndim != 2 or tensor.shape[1] == 0:
         raise ValueError(f"{name} must have the shape [n, bits / 8], got {list(tensor.shape)}.")
     return tensor.contiguous()
@@ -48,11 +77,13 @@ def checked_codes(name: str, codes: Any) -> Tensor:
 
 def checked_integers(name: str, values: Any) -> Tensor:
     """A contiguous int64 tensor [n]."""
-    tensor = as_tensor(values)
+    numbered = "; number other values with numpy.unique(labels, return_inverse=True)[1]"
+    advice = numbered if "label" in name else ""
+    tensor = as_tensor(values, name, "integers", advice)
     if tensor.numel() == 0:
         tensor = tensor.to(torch.int64)  # an empty list has no dtype of its own
     if tensor.dtype not in _INTEGERS:
-        raise TypeError(f"{name} must be integers, got {tensor.dtype}; number other values with numpy.unique.")
+        raise TypeError(f"{name} must be integers, got {tensor.dtype}{advice}.")
     if tensor.ndim != 1:
         raise ValueError(f"{name} must have one dimension, got the shape {list(tensor.shape)}.")
     return tensor.to(torch.int64).contiguous()

@@ -80,7 +80,7 @@ def first_positive_ranks(
     positives: Any = None,
 ) -> Tensor:
     """At which place, from 0, the first positive of each query stands; the largest int64 for none: int64 [q], CPU."""
-    query, reference = as_tensor(query), as_tensor(reference)
+    query, reference = as_tensor(query, "query", "floats"), as_tensor(reference, "reference", "floats")
     query_labels = checked_labels("query_labels", query_labels, len(query)).to(query.device)
     reference_labels = checked_labels("reference_labels", reference_labels, len(reference)).to(query.device)
     for name, x in (("query", query), ("reference", reference)):

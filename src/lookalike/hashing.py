@@ -137,7 +137,7 @@ class SignHasher(nn.Module):
         )
 
     def _checked(self, embeddings: Any) -> Tensor:
-        x = as_tensor(embeddings)
+        x = as_tensor(embeddings, "embeddings", "floats")
         if not x.is_floating_point():
             raise TypeError(f"embeddings must be floats, got {x.dtype}.")
         if x.ndim != 2 or x.shape[1] != self.dim:

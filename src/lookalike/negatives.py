@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +14,8 @@ from lookalike.checks import checked_codes, checked_integers, checked_labels, ch
 from lookalike.search import Neighbours, hamming_topk
 from lookalike.search.reference import popcount
 from lookalike.search.request import take_lists
+
+logger = logging.getLogger("lookalike")
 
 SMALL_CLASS = 32  # classes up to this size are compared all at once, larger ones searched one by one
 GATHER_BYTES = 1 << 21  # larger ones leave the cache and take longer
@@ -209,6 +212,11 @@ class _Filters:
         if positives is None:
             other = {} if one_table else {"reference": targets, "reference_labels": target_labels}
             positives = hardest_positives(codes, labels, **other)
+            if len(positives) and not (positives >= 0).any():
+                logger.warning(
+                    "no sample has a positive, because all labels are different, so that absolute_margin and "
+                    "relative_margin have no effect: give positives=, labels that repeat, or max_score= instead."
+                )
         else:
             positives = checked_labels("positives", positives, len(codes)).to(codes.device)
             if len(positives) and not -1 <= int(positives.min()) <= int(positives.max()) < len(targets):

@@ -71,6 +71,38 @@ def test_labels_from_text(tmp_path):
         load_labels(tmp_path / "absent.txt", 4)
 
 
+def test_labels_may_be_any_text(tmp_path):
+    (tmp_path / "labels.txt").write_text("golden retriever\n# 7\ngolden retriever\n\n")
+    assert load_labels(tmp_path / "labels.txt", 3).tolist() == [1, 0, 1]
+    np.save(tmp_path / "labels.npy", np.array(["owl", "cat", "owl"]))
+    assert load_labels(tmp_path / "labels.npy", 3).tolist() == [1, 0, 1]
+    np.save(tmp_path / "labels.npy", np.array(["owl", "cat", "owl"], object), allow_pickle=True)
+    with pytest.raises(ValueError, match=r"holds Python objects, .* numpy.save\(path, labels.astype\(str\)\)"):
+        load_labels(tmp_path / "labels.npy", 3)
+    np.save(tmp_path / "labels.npy", np.array([[1], [2], [1]]))
+    with pytest.raises(ValueError, match=r"one label per embedding, 3, got the shape \[3, 1\]"):
+        load_labels(tmp_path / "labels.npy", 3)
+
+
+@pytest.mark.parametrize("command", [("analyze",), ("plan",), ("mine", "--output", "x.npy", "--embeddings")])
+@pytest.mark.parametrize(("dtype", "sentence"), [(str, "holds text, not embeddings"), (object, "holds Python objects")])
+def test_text_instead_of_embeddings_is_said_in_one_line(tmp_path, command, dtype, sentence):
+    np.save(tmp_path / "x.npy", np.array(["a text", "another"] * 200, dtype), allow_pickle=True)
+    code, _, err = run(*command, tmp_path / "x.npy")
+    assert code == 2
+    assert sentence in err
+    assert len(err.splitlines()) == 1
+
+
+def test_labels_that_are_all_different_are_said_before_mining(embeddings):
+    np.save(embeddings / "different.npy", np.arange(2000))
+    arguments = ("--embeddings", embeddings / "x.npy", "--labels", embeddings / "different.npy")
+    code, _, err = run("mine", *arguments, "--output", embeddings / "mined.npy")
+    assert code == 2
+    assert "all 2,000 labels are different, so that no row has a positive" in err
+    assert not (embeddings / "mined.npy").exists()
+
+
 @pytest.mark.parametrize(
     ("make", "sentence"),
     [

@@ -30,6 +30,15 @@ def test_files_of_several_arrays_ask_which(tmp_path):
         load_embeddings(f"{tmp_path}/two.npz:c")
 
 
+def test_texts_beside_embeddings_do_no_harm(tmp_path):
+    texts = [f"text {i}" for i in range(20)]
+    np.savez(tmp_path / "x.npz", x=X, texts=np.array(texts), objects=np.array(texts, object), allow_pickle=True)
+    assert np.array_equal(load_embeddings(tmp_path / "x.npz"), X)
+    np.savez(tmp_path / "texts.npz", texts=np.array(texts, object), allow_pickle=True)
+    with pytest.raises(ValueError, match="holds no two-dimensional array of floats"):
+        load_embeddings(tmp_path / "texts.npz")
+
+
 def test_safetensors_of_any_float(tmp_path):
     path = tmp_path / "x.safetensors"
     save_file({"x": torch.from_numpy(X).bfloat16(), "labels": torch.arange(20)}, path)
@@ -69,7 +78,10 @@ def with_value(row, value):
         (with_value(9, np.inf), ValueError, "row 9 has NaN or infinity"),
         (0 * X, ValueError, "nothing but zeros"),
         (np.repeat(X[:1], 9, axis=0), ValueError, "the same embedding 9 times"),
-        (np.array([[None, 1]] * 9), ValueError, "damaged or of another kind"),
+        (np.array([[None, 1]] * 9), TypeError, "holds Python objects, which are never unpickled here"),
+        (np.array(["some text"] * 9), TypeError, "holds text, not embeddings: embed it with a model"),
+        (np.array(["some text"] * 9, object), TypeError, "holds Python objects, which are never unpickled here"),
+        (np.array([[b"some text"]] * 9), TypeError, "holds text, not embeddings: embed it with a model"),
     ],
 )
 def test_what_cannot_be_embeddings(tmp_path, array, error, sentence):

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from lookalike.analysis.study import analyze
-from lookalike.data.embeddings import load_embeddings
+from lookalike.data.embeddings import holds_objects, load_embeddings
 from lookalike.embedding import embed_run
 from lookalike.files import write_text
 
@@ -51,7 +51,7 @@ def run_analysis(
 
 
 def load_labels(path: Path, n: int) -> Any:
-    """Integers, one per embedding, from a .npy file or a text file with one per line.
+    """Read labels, numbers or text, from a .npy file or from the lines of a text file, and number them.
 
     Raises:
         FileNotFoundError: There is no such file.
@@ -59,13 +59,23 @@ def load_labels(path: Path, n: int) -> Any:
     """
     if not path.is_file():
         raise FileNotFoundError(f"{path}: there is no such file of labels.")
+    if path.suffix == ".npy" and holds_objects(path):
+        raise ValueError(
+            f"{path} holds Python objects, which are never unpickled here; save text with "
+            "numpy.save(path, labels.astype(str))."
+        )
     try:
-        values = np.load(path, allow_pickle=False) if path.suffix == ".npy" else np.loadtxt(path, dtype=str, ndmin=1)
+        values = np.load(path, allow_pickle=False) if path.suffix == ".npy" else _lines(path)
     except (ValueError, OSError, EOFError) as error:
         raise ValueError(f"{path} cannot be read as labels ({error}): a .npy file, or one label per line.") from None
     if values.ndim != 1 or len(values) != n:
         raise ValueError(f"{path} must hold one label per embedding, {n}, got the shape {list(values.shape)}.")
     return np.unique(values, return_inverse=True)[1]
+
+
+def _lines(path: Path) -> Any:
+    lines = (line.strip() for line in path.read_text(encoding="utf-8").splitlines())
+    return np.array([line for line in lines if line])
 
 
 def _print(console: Console, result: dict[str, Any]) -> None:

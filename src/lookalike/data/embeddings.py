@@ -62,6 +62,11 @@ def open_embeddings(path: str | os.PathLike[str], *, min_rows: int = 2) -> Array
         x = READERS[file.suffix](file, name)
     except (OSError, EOFError, zipfile.BadZipFile) as error:
         raise ValueError(f"{file} is damaged or of another kind ({error}); write it anew.") from error
+    if x.dtype.kind in "USO":
+        raise TypeError(
+            f"{path} holds text, not embeddings: embed it with a model first, as in "
+            "numpy.save('embeddings.npy', model.encode(texts))."
+        )
     if x.ndim != 2 or 0 in x.shape:
         raise ValueError(f"{path} must hold embeddings of the shape [n, dim], got {list(x.shape)}.")
     if x.dtype.kind != "f":
@@ -80,21 +85,38 @@ def _split(path: Path) -> tuple[Path, str | None]:
 
 
 def _read_npy(file: Path, _name: str | None) -> Array:
+    if holds_objects(file):
+        raise TypeError(
+            f"{file} holds Python objects, which are never unpickled here; save floats of the shape [n, dim] with "
+            "numpy.save."
+        )
     try:
         array: Array = np.load(file, mmap_mode="r", allow_pickle=False)
-    except ValueError as error:  # also what NumPy says of objects, which it would have to unpickle
+    except ValueError as error:
         raise OSError(error) from error
     return array
 
 
+def holds_objects(file: Path) -> bool:
+    """Say whether a .npy file is an array of Python objects, which only pickle could read."""
+    with file.open("rb") as opened:
+        beginning = opened.read(256)
+    return beginning.startswith(b"\x93NUMPY") and b"|O" in beginning.partition(b"}")[0]
+
+
 def _read_npz(file: Path, name: str | None) -> Array:
     with file.open("rb") as handle, np.load(handle, allow_pickle=False) as arrays:
-        try:
-            floats = [each for each in arrays.files if arrays[each].ndim == 2 and arrays[each].dtype.kind == "f"]
-        except ValueError as error:
-            raise OSError(error) from error
+        floats = [each for each in arrays.files if _is_matrix(arrays, each)]
         array: Array = arrays[_one_of(file, name, floats)]
     return array
+
+
+def _is_matrix(arrays: Any, name: str) -> bool:
+    try:
+        array = arrays[name]
+    except ValueError:  # Python objects, which are never unpickled here
+        return False
+    return bool(array.ndim == 2 and array.dtype.kind == "f")
 
 
 def _read_safetensors(file: Path, name: str | None) -> Array:

@@ -87,6 +87,11 @@ class Vectors:
             raise ValueError("labels belong to embeddings that are searched in themselves; give them or positives.")
         if self.labels is not None:
             self.labels = checked_labels("labels", self.labels, len(self.queries))
+            if len(self.labels.unique()) == len(self.labels) > 1:
+                raise ValueError(
+                    f"all {len(self.labels):,} labels are different, so that no row has a positive: give labels that "
+                    "repeat, or none, and each row is a class of its own."
+                )
         if self.positives is not None:
             self.positives = _checked_positives(self.positives, len(self.queries), self._num_rows)
 
