@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import record
-from lookalike.comparison import HEADINGS, cells, markdown
+from lookalike.comparison import HEADINGS, ZERO_SHOT, cells, markdown
 
 ROOT = Path(__file__).parents[1]
 PAGES = (
@@ -210,16 +210,19 @@ def _compared(name: str) -> str:
 
 
 def _gains() -> str:
-    """All comparisons in short."""
+    """Show all comparisons in short, with the models before training where that was recorded."""
     lines = []
+    tables = {name: {row["sampler"]: row for row in record.read(name)["rows"]} for name in COMPARISONS}
+    before = [ZERO_SHOT] if any(ZERO_SHOT in rows for rows in tables.values()) else []
     for name, title in COMPARISONS.items():
-        rows = {row["sampler"]: row for row in record.read(name)["rows"]}
-        shown = [f"{100 * rows[sampler]['recall@1']['mean']:.1f}" for sampler in ("random", "incremental", "lsh:512")]
+        rows = tables[name]
+        samplers = (*before, "random", "incremental", "lsh:512")
+        shown = [f"{100 * rows[each]['recall@1']['mean']:.1f}" if each in rows else "" for each in samplers]
         gain = rows["lsh:512"]["gain_over_random"]
         smaller = rows["incremental"]["kept_bytes"] / rows["lsh:512"]["kept_bytes"]
         difference = f"{100 * gain['mean']:+.1f} ± {100 * gain['standard_error']:.1f}"
         lines.append([title, *shown, difference, f"{smaller:.0f}x"])
-    header = ["R@1 on", "random batches", "exact mining", "512 bits", "over random", "less memory"]
+    header = ["R@1 on", *before, "random batches", "exact mining", "512 bits", "over random", "less memory"]
     return _markdown(header, lines)
 
 

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
+from lookalike.batches import GRAPH_NEIGHBOURS
 from lookalike.bits import MAX_BITS
 from lookalike.losses import InfoNCE
 from lookalike.samplers import EpochBatchSampler, LSHBatchSampler, PreEpochBatchSampler, RandomBatchSampler
+from lookalike.search import hamming_topk, search_device
 from lookalike.warmup import compile_kernels
 
 if TYPE_CHECKING:
@@ -68,9 +70,13 @@ def compile_ahead(
 
     A sampler of the same kind mines a miniature of the data for a few epochs.
     """
-    if settings.sampler == "lsh":
-        compile_kernels(settings.bits if isinstance(settings.bits, int) else MAX_BITS)
     n = 64
+    if settings.sampler == "lsh":  # a miniature is searched without kernels, so these are named
+        bits = settings.bits if isinstance(settings.bits, int) else MAX_BITS
+        compile_kernels(bits)
+        if search_device(device, bits, GRAPH_NEIGHBOURS).type == "cuda":
+            codes = torch.zeros(n, bits // 8, dtype=torch.uint8, device=device)
+            hamming_topk(codes, codes, GRAPH_NEIGHBOURS, query_labels=torch.arange(n), backend="cuda")
     if part.pairs is None:
         small = _Miniature(labels=torch.arange(n) // 2, pairs=None)
     else:

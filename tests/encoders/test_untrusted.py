@@ -11,7 +11,7 @@ import torch
 from lookalike.comparison import train_by_name
 from lookalike.data import DataSource
 from lookalike.embedding import load_run_model
-from lookalike.encoders import make_encoder
+from lookalike.encoders import make_encoder, save_model
 from lookalike.encoders.images import load_weights
 from lookalike.mining.sources import load_model
 from lookalike.runs import RunFolder
@@ -156,6 +156,19 @@ def test_no_code_of_a_file_of_weights_is_run(tmp_path, name):
     torch.save({"weight": Touch(tmp_path / "marker")}, tmp_path / name)
     with pytest.raises(ValueError, match="is not a state dict"):
         load_weights(torch.nn.Linear(2, 2), tmp_path / name)
+    assert not (tmp_path / "marker").exists()
+
+
+def test_no_code_of_a_folder_of_timm_is_run(tmp_path):
+    try:
+        import timm  # noqa: F401, PLC0415
+    except (ImportError, RuntimeError) as error:
+        pytest.skip(f"timm cannot be imported here: {error}")
+    save_model(make_encoder("timm:convnext_atto", pretrained=False), tmp_path / "model")
+    (tmp_path / "model" / "model.safetensors").unlink()
+    torch.save({"stem.0.weight": Touch(tmp_path / "marker")}, tmp_path / "model" / "pytorch_model.bin")
+    with pytest.raises(ValueError, match="is not a state dict"):
+        make_encoder(f"timm:{tmp_path / 'model'}")
     assert not (tmp_path / "marker").exists()
 
 
