@@ -208,7 +208,11 @@ class Trials:
         for _ in range(self.rng.randint(1, 5)):
             if all((work / name).exists() for name in names) or most <= 0:
                 break
-            processes = [self._start(work, name, shared) for name in names if not (work / name).exists()]
+            processes: list[Process] = []
+            for name in [name for name in names if not (work / name).exists()]:
+                if processes:
+                    time.sleep(self.rng.random() * self.duration / 2)  # the second meets the first at work
+                processes.append(self._start(work, name, shared))
             most -= self._disturb(mode, work, processes, most)
         for name in dict.fromkeys(names):
             self._finish(work, name, shared)
@@ -236,7 +240,7 @@ class Trials:
         """Wait until the process has ended, the moment has come or it comes no more; returns what it was."""
         happened: dict[str, Callable[[], bool]] = {
             ANY_TIME: lambda: False,
-            CHUNK_WRITTEN: _changes(lambda: [path.stat().st_size for path in work.glob("**/rows.bin")]),
+            CHUNK_WRITTEN: _changes(lambda: _row_sizes(work)),
             OUTPUT_WRITTEN: lambda: any(work.glob("*.jsonl.*.tmp")),
         }
         end = time.monotonic() + self.duration * 1.1 * (self.rng.random() if moment == ANY_TIME else 1.0)
@@ -256,7 +260,7 @@ class Trials:
             self.outcome.note_end(process, [])
         equal = output.exists() and output.read_bytes() == self.expected
         self.outcome.outputs["equal" if equal else "unequal"] += 1
-        self.outcome.leftovers += [str(path.name) for path in work.glob("*.tmp")]
+        self.outcome.leftovers += [path.name for path in work.glob(f"{output.stem}.*.tmp")]
 
     def _start(self, work: Path, name: str, shared: Path | None = None) -> Process:
         more = [] if shared is None else ["--cache-folder", str(shared)]
@@ -280,6 +284,13 @@ class Trials:
         return self.folder / name
 
 
+def _row_sizes(folder: Path) -> list[int]:
+    try:
+        return [path.stat().st_size for path in folder.glob("**/rows.bin")]
+    except FileNotFoundError:  # a process has just removed them
+        return []
+
+
 def _changes(look: Callable[[], Any]) -> Callable[[], bool]:
     """Make a function that says whether something has changed since now."""
     before = look()
@@ -289,14 +300,16 @@ def _changes(look: Callable[[], Any]) -> Callable[[], bool]:
 @contextmanager
 def everything_imported() -> Iterator[None]:
     """Import what the command needs, once for all processes, and keep to one thread: this process is forked."""
-    os.environ.update(HF_HUB_OFFLINE="1", TOKENIZERS_PARALLELISM="false", TQDM_DISABLE="1")
+    os.environ.update(HF_HUB_OFFLINE="1", TOKENIZERS_PARALLELISM="false")
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     import sentence_transformers  # noqa: F401, PLC0415
+    import transformers  # noqa: PLC0415
 
     import lookalike.mining.command  # noqa: F401, PLC0415
     from lookalike.warmup import compile_kernels  # noqa: PLC0415
 
+    transformers.utils.logging.disable_progress_bar()
     compile_kernels(64)
     try:
         yield
