@@ -1,10 +1,10 @@
 """Kill trainings with SIGKILL at random moments, resume them, and require exactly what an undisturbed run gives.
 
-    python -m benchmarks.kill_train [--kills 200]
+    python -m benchmarks.kill_train [--kills 200] [--out FILE | --record]
 
-Writes benchmarks/results/kill_train.json and exits with 1 if a weight or a metric differs. Runs are killed in every
-phase: while they start, in training steps, in the change of an epoch, in evaluations, in saves and while they end. A
-server that has imported and compiled everything forks a process per life, so that a life costs no imports.
+Exits with 1 if a weight or a metric differs. Runs are killed in every phase: while they start, in training steps, in
+the change of an epoch, in evaluations, in saves and while they end. A server that has imported and compiled everything
+forks a process per life, so that a life costs no imports.
 """
 
 import json
@@ -46,6 +46,7 @@ EPOCHS = 5
 KILLS_PER_RUN = 12  # at most: a run is to end some time
 PATIENCE = 300  # seconds that a life may take
 SMALL = Settings(epochs=EPOCHS, batch_size=16, bits=64)
+WHOLE = 200  # kills
 CONFIGURATIONS: dict[str, tuple[bool, Settings]] = {  # paired, how
     "lsh": (False, SMALL),
     "lsh, pairs": (True, SMALL),
@@ -136,7 +137,7 @@ def main(
     committed: record.Record = False,
 ) -> None:
     """Kill, resume, compare, and write the result."""
-    path = record.destination("kill_train", out, committed)
+    path = record.destination("kill_train", out, committed, whole=kills >= WHOLE)
     torch.set_num_threads(1)
     began = time.perf_counter()
     moments, phase = random.Random(seed), Phase()

@@ -174,10 +174,7 @@ def _killed_and_resumed(folder, data, settings, deaths):
         [("evaluation", 2)],  # before training
         [("evaluation", 3), ("training", 3)],
         [("training", 6), ("evaluation", 4)],
-        pytest.param(
-            [("evaluation", 4), ("training", 1)],  # in the first epoch's evaluation, then in the second epoch
-            marks=pytest.mark.xfail(strict=True, reason="samplers forget that an epoch is finished"),
-        ),
+        [("evaluation", 4), ("training", 1)],  # in the first epoch's evaluation, then in the second epoch
     ],
 )
 def test_killed_in_an_evaluation_and_then_in_an_epoch_it_ends_the_same(tmp_path, sampler, deaths):

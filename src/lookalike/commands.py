@@ -181,12 +181,14 @@ def run_comparison(
     _print_whole(console, f"Written: {folder / 'compare.json'}, {folder / 'compare.md'}")
 
 
-def run_data_check(name: str, root: Path | None, decode: bool, sheet: Path | None) -> bool:
+def run_data_check(
+    name: str, root: Path | None, decode: bool, sheet: Path | None, options: dict[str, Any] | None = None
+) -> bool:
     """Print counts next to the official ones and write a contact sheet; whether everything is there."""
     from lookalike.data.check import check_data, contact_sheet  # noqa: PLC0415 - training needs none of the readers
 
     console = Console()
-    report = check_data(name, root, decode=decode, progress=True)
+    report = check_data(name, root, decode=decode, progress=True, **(options or {}))
     console.print(f"{report.data.description[0].upper()}{report.data.description[1:]}.", highlight=False)
     if report.counts:
         table = Table("", "found", "official", "")

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import sys
+import time
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 LOCK, HOLDER = ".lock", ".lock.json"
+LOOKS, PAUSE = 20, 0.02  # how often, and with how many seconds between, to look for the name of a holder
 
 
 class FolderInUseError(ValueError):
@@ -59,12 +61,13 @@ def _command() -> str:
 
 
 def _holder(folder: Path) -> str:
-    """Describe the process that holds the lock; it may not have written its name yet."""
-    try:
-        holder = json.loads((folder / HOLDER).read_text(encoding="utf-8"))
-        os.kill(int(holder["pid"]), 0)  # raises ProcessLookupError for one that is gone
-    except PermissionError:  # it runs as another user
-        pass
-    except (OSError, ValueError, KeyError, TypeError):
-        return "another process"
-    return f"process {holder['pid']} ({holder['command']})"
+    """Describe the process that holds the lock; one that has just taken it is about to write its name."""
+    for _ in range(LOOKS):
+        try:
+            holder = json.loads((folder / HOLDER).read_text(encoding="utf-8"))
+            with contextlib.suppress(PermissionError):  # it runs as another user
+                os.kill(int(holder["pid"]), 0)  # raises ProcessLookupError for one that is gone
+            return f"process {holder['pid']} ({holder['command']})"
+        except (OSError, ValueError, KeyError, TypeError):
+            time.sleep(PAUSE)
+    return "another process"

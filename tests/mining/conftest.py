@@ -4,12 +4,11 @@ import os
 import random
 
 import pytest
-import torch
+
+from benchmarks.kill_mine import WORDS, save_model
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-
-WORDS = [f"{a}{b}" for a in ("ba", "ce", "di", "fo", "gu", "ha") for b in ("l", "m", "n", "r", "s", "t", "x")]
 
 
 def text(rng, length):
@@ -18,23 +17,8 @@ def text(rng, length):
 
 @pytest.fixture(scope="session")
 def model_folder(tmp_path_factory):
-    transformers = pytest.importorskip("transformers")
-    library = pytest.importorskip("sentence_transformers")
-    folder = tmp_path_factory.mktemp("model")
-    (folder / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]) + "\n")
-    torch.manual_seed(0)
-    config = transformers.BertConfig(
-        vocab_size=5 + len(WORDS), hidden_size=32, num_hidden_layers=1, num_attention_heads=2, intermediate_size=48,
-        max_position_embeddings=40, initializer_range=0.6,
-    )  # fmt: skip
-    transformers.BertModel(config).save_pretrained(folder / "bert")
-    transformers.BertTokenizer(str(folder / "vocab.txt")).save_pretrained(folder / "bert")
-    model = library.SentenceTransformer(
-        str(folder / "bert"), prompts={"ask": "bal "}, device="cpu"
-    )  # adds mean pooling
-    model.max_seq_length = 32
-    model.save(str(folder / "model"))
-    return folder / "model"
+    pytest.importorskip("sentence_transformers")
+    return save_model(tmp_path_factory.mktemp("model"))
 
 
 @pytest.fixture(scope="session")

@@ -6,14 +6,17 @@ import os
 import re
 import subprocess
 import sys
+from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from typer.testing import CliRunner
 
 from lookalike import cli, mine_hard_negatives
-from lookalike.mining import command, outputs
+from lookalike.locks import locked
+from lookalike.mining import command, encoding, outputs, sources, store
 
 pytest.importorskip("sentence_transformers")
 datasets = pytest.importorskip("datasets")
@@ -68,7 +71,7 @@ def test_every_kind_of_input_gives_the_same_rows(pairs, dataset, model_folder, e
     assert {row["query"] for row in lines(tmp_path / "few.jsonl")} == {pairs["query"][0]}
 
 
-def test_lists_of_positives_and_files_without_a_heading(pairs, model_folder, expected, tmp_path):
+def test_lists_of_positives_and_files_without_a_header(pairs, model_folder, expected, tmp_path):
     answers = {}
     for query, answer in zip(pairs["query"], pairs["answer"], strict=True):
         answers.setdefault(query, []).append(answer)
@@ -79,7 +82,7 @@ def test_lists_of_positives_and_files_without_a_heading(pairs, model_folder, exp
     assert sorted(rows) == sorted(list(row.values()) for row in expected(output_format="n-tuple"))
     plain = tmp_path / "plain.tsv"
     plain.write_text("".join(f"{q}\t{a}\n" for q, a in zip(pairs["query"], pairs["answer"], strict=True)))
-    wrote(plain, "--model", model_folder, "--output", tmp_path / "b.jsonl")
+    wrote(plain, "--model", model_folder, "--output", tmp_path / "b.jsonl", "--no-header")
     rows = lines(tmp_path / "b.jsonl")
     assert list(rows[0]) == ["anchor", "positive", "negative"]
     assert [list(row.values()) for row in rows] == [list(row.values()) for row in expected()]
@@ -167,13 +170,17 @@ def test_embeddings_become_row_numbers(tmp_path):
 @pytest.mark.parametrize(
     ("content", "arguments", "sentence"),
     [
-        ('{"query": "a", "answer": " "}', (), r"pairs.jsonl, answer, must not hold empty texts, but row 0 is empty"),
-        ('{"query": 3, "answer": "b"}', (), "must hold texts, but row 0 is int"),
-        ('{"a": "a", "b": "b"}', (), "must have the columns query and positive .* got a, b; --anchor-column"),
-        ('{"query": "a"', (), "line 1 is no JSON"),
+        ('{"query": "a", "answer": " "}', (), r"pairs.jsonl, line 1: answer is empty; correct or remove such rows"),
+        ('{"query": 3, "answer": "b"}', (), "line 1: query is of type int and not a text"),
+        ('{"a": "a", "b": "b"}', (), "has the columns a, b: no known pair .* with --columns a,b"),
+        ('{"query": "a", "negative": "b"}', ("--columns", "query,negative"), "two columns called 'negative'; rename"),
+        ('{"query": "a"', (), "line 1 is not JSON"),
         ("", (), "has no rows"),
-        (None, ("--anchor-column", "x"), "--anchor-column is 'x', but .* has the columns query, answer"),
-        (None, ("--positive-column", "x"), "--positive-column is 'x', but .* has the columns query, answer"),
+        (None, ("--columns", "x,answer"), "has no column 'x', but query, answer"),
+        (None, ("--columns", "query,x"), "has no column 'x', but query, answer"),
+        (None, ("--columns", "query"), "columns must name two columns, .* as in query,answer; got 'query'"),
+        (None, ("--no-header",), "pairs.jsonl names its columns itself; only .csv and .tsv files come without"),
+        (None, ("--split", "test"), "--split chooses a split of a data set, but .*pairs.jsonl is a file"),
         (None, ("--format", "pairs"), "--format must be one of triplet, .* got 'pairs'"),
         (None, ("--bits", "12"), "bits must be a multiple of 8, got 12; the next one is 16"),
         (None, ("--num-negatives", "0"), "num_negatives must be at least 1, got 0"),
@@ -190,7 +197,7 @@ def test_embeddings_become_row_numbers(tmp_path):
         (None, ("--output", "out.parquet", "--format", "tevatron"), "--output must end in .jsonl, got out.parquet"),
         (None, ("--output", "no/out.jsonl"), "no is not a folder; create it or choose another --output"),
         (None, ("--output", "there.jsonl"), "there.jsonl exists; --force overwrites it"),
-        (None, ("--corpus", "there.jsonl"), "must have a column of texts, text or passage .* got x"),
+        (None, ("--corpus", "there.jsonl"), "there.jsonl has no known column, but x; --corpus-column says which"),
         (None, ("--corpus", "away.txt"), "away.txt"),
         (None, ("--labels", "x.npy"), "--labels belongs to --embeddings, which was not given"),
         (None, ("--embeddings", "x.npy"), "--model belongs to INPUT, which was not given"),
@@ -294,14 +301,121 @@ def test_a_disk_that_fills_up_at_the_end_loses_nothing(source, model_folder, tmp
     assert not output.with_name("out.jsonl.cache").exists()
 
 
-def test_interrupted_it_says_how_to_go_on(source, model_folder, tmp_path, monkeypatch):
-    def stopped(*_, **__):
+@pytest.mark.parametrize(("encoded", "kept"), [(0, None), (2, 32)])
+def test_interrupted_it_says_what_is_kept(source, model_folder, tmp_path, monkeypatch, run_here, encoded, kept):
+    """Ctrl-C comes after some chunks of 16 texts."""
+    output = tmp_path / "out.jsonl"
+    monkeypatch.setattr(store, "CHUNK", 16)
+    with monkeypatch.context() as patched:
+        patched.setattr(command, "load_model", stopping_model(encoded))
+        code, out, _ = run_here("mine", source, "--model", model_folder, "--output", output)
+    assert code == 130
+    said = " ".join(out.split())
+    cache = output.with_name("out.jsonl.cache")
+    if kept is None:
+        assert "nothing is kept, and the same command starts over" in said
+        assert not cache.exists()
+    else:
+        assert f"{kept} of 126 texts are encoded and kept in {cache}; the same command resumes from there" in said
+    wrote(source, "--model", model_folder, "--output", output)
+    assert not cache.exists()
+
+
+def stopping_model(chunks):
+    """A loader of models that receive Ctrl-C once they have encoded so many chunks."""
+
+    def load(*arguments):
+        model = sources.load_model(*arguments)
+        encode, calls = model.encode_document, []
+
+        def stopping(*texts, **options):
+            if len(calls) == chunks:
+                raise KeyboardInterrupt
+            calls.append(texts)
+            return encode(*texts, **options)
+
+        model.encode_document = stopping
+        return model
+
+    return load
+
+
+def test_interrupted_while_it_writes_it_keeps_what_was_encoded(source, model_folder, tmp_path, monkeypatch, run_here):
+    def stopped(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(command, "mine_texts", stopped)
-    shown = mine(source, "--model", model_folder, "--output", tmp_path / "out.jsonl")
-    assert shown.exit_code == 130
-    assert "Run the same command again to go on." in " ".join(shown.output.split())
+    output = tmp_path / "out.jsonl"
+    with monkeypatch.context() as patched:
+        patched.setattr(command, "rows", stopped)
+        code, out, _ = run_here("mine", source, "--model", model_folder, "--output", output)
+    assert code == 130
+    assert f"what was encoded is kept in {output}.cache" in " ".join(out.split())
+    with monkeypatch.context() as patched:
+        patched.setattr(command, "load_model", stopped)
+        code, out, _ = run_here("mine", source, "--model", model_folder, "--output", tmp_path / "other.jsonl")
+    assert code == 130
+    assert "Interrupted before anything was encoded: nothing is kept." in out
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out.jsonl.cache", "pairs.jsonl"]
+
+
+def test_the_first_lines_come_before_the_model_is_loaded(source, tmp_path, monkeypatch, capsys):
+    def load(*_):
+        raise ValueError(capsys.readouterr().out)
+
+    monkeypatch.setattr(command, "load_model", load)
+    output = tmp_path / "out.jsonl"
+    with pytest.raises(ValueError, match="Mining") as caught:
+        cli.app(["mine", str(source), "--model", "all-MiniLM-L6-v2", "--output", str(output)], standalone_mode=False)
+    first, second, third = str(caught.value).splitlines()[:3]
+    assert first == f"Mining hard negatives for {source} with all-MiniLM-L6-v2 -> {output}"
+    assert second == "67 pairs from the columns query and answer."
+    assert third == "62 queries, 64 texts to search."
+
+
+def test_the_bar_moves_with_every_batch(source, model_folder, tmp_path, monkeypatch):
+    advanced = []
+
+    @contextmanager
+    def recorded(_description, total, *, shown):
+        assert shown
+        advanced.append([total])
+        yield SimpleNamespace(advance=advanced[-1].append)
+
+    monkeypatch.setattr(encoding, "progress_bar", recorded)
+    wrote(source, "--model", model_folder, "--output", tmp_path / "out.jsonl", "--batch-size", 10)
+    assert [[total, *filter(None, steps)] for total, *steps in advanced] == [[64, *[10] * 6, 4], [62, *[10] * 6, 2]]
+
+
+def test_one_process_at_a_time_makes_an_output(source, model_folder, tmp_path):
+    output = tmp_path / "out.jsonl"
+    for leftover in ("out.jsonl.abcdefgh.tmp", "out.summary.json.abcdefgh.tmp"):
+        (tmp_path / leftover).write_text("of a process that was killed")
+    (tmp_path / "mine.tmp").write_text("of the user")
+    options = (source, "--model", model_folder, "--output", output)
+    with locked(tmp_path / "out.jsonl.cache"):
+        shown = mine(*options)
+        assert f"out.jsonl.cache is in use by process {os.getpid()} (" in str(shown.exception)
+        shared = mine(*options, "--cache-folder", tmp_path / "cache")
+        assert f"out.jsonl.cache is in use by process {os.getpid()} (" in str(shared.exception)
+    assert not output.exists()
+    wrote(*options)
+    names = {"mine.tmp", "out.jsonl", "out.summary.json", "pairs.jsonl"}
+    assert {path.name for path in tmp_path.iterdir()} == names
+
+
+def test_only_what_mining_made_is_removed(source, model_folder, tmp_path):
+    (tmp_path / "out.jsonl.cache").mkdir()
+    (tmp_path / "out.jsonl.cache" / "notes.txt").write_text("of the user")
+    wrote(source, "--model", model_folder, "--output", tmp_path / "out.jsonl")
+    left = [path.name for path in (tmp_path / "out.jsonl.cache").iterdir() if not path.name.startswith(".lock")]
+    assert left == ["notes.txt"]
+
+
+def test_a_file_in_the_way_of_the_cache_is_said_in_one_line(source, model_folder, tmp_path, run_here):
+    (tmp_path / "cache").write_text("")
+    code, _, err = run_here("mine", source, "--model", model_folder, "--output", "out.jsonl", "--cache-folder", "cache")
+    assert code == 2
+    assert err == "lookalike: cache is a file where a folder is needed; choose another.\n"
 
 
 def test_texts_never_load_torchvision(source, model_folder, tmp_path):

@@ -5,14 +5,15 @@ import resource
 import signal
 import subprocess
 import sys
-import time
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
 import torch
 
 from lookalike import mine_hard_negatives
-from lookalike.files import DiskFullError
+from lookalike.files import DiskFullError, UnwritableError
+from lookalike.locks import FolderInUseError, locked
 from lookalike.mining import encoding, store
 from lookalike.mining.encoding import checksum, fingerprint
 from lookalike.mining.store import Store
@@ -96,7 +97,7 @@ def test_other_filters_and_bits_encode_nothing_other_texts_prompts_and_models_do
 
 
 KILLED = """
-import sys, time
+import sys
 from lookalike.mining import encoding, store
 store.CHUNK = encoding.CHUNK = 16
 from datasets import load_from_disk
@@ -104,54 +105,142 @@ from sentence_transformers import SentenceTransformer
 from lookalike import mine_hard_negatives
 model = SentenceTransformer(sys.argv[1], device="cpu")
 encode = model.encode_document
-def slow(*arguments, **options):
-    time.sleep(0.3)
+chunks = 0
+def stopping(*arguments, **options):
+    global chunks
+    chunks += 1
+    if chunks == int(sys.argv[4]):
+        print("waiting", flush=True)
+        sys.stdin.read()
     return encode(*arguments, **options)
-model.encode_document = slow
+model.encode_document = stopping
 mine_hard_negatives(load_from_disk(sys.argv[2]), model, verbose=False, cache_folder=sys.argv[3])
 """
+
+
+@contextmanager
+def encoding_until(chunk, *arguments):
+    """A process that is about to encode a chunk, counted from 1; in the end it is killed."""
+    command = [sys.executable, "-c", KILLED, *map(str, arguments), str(chunk)]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as process:
+        try:
+            assert process.stdout.readline() == "waiting\n"
+            yield process
+        finally:
+            process.send_signal(signal.SIGKILL)
 
 
 def test_killed_for_good_a_run_loses_one_chunk_at_most(dataset, model, model_folder, tmp_path):
     dataset.save_to_disk(tmp_path / "data")
     work = tmp_path / "work"
-    command = [sys.executable, "-c", KILLED, str(model_folder), str(tmp_path / "data"), str(work)]
-    process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
-    try:
-        deadline = time.monotonic() + 120
-        while not list(work.glob("document-*/done.json")) and time.monotonic() < deadline:
-            assert process.poll() is None, "ended before it could be killed"
-            time.sleep(0.01)
-        time.sleep(0.35)  # into the next chunk, or the one after
-    finally:
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-    (folder,) = work.glob("document-*")
-    corpus = len(set(dataset["answer"]))
-    kept = Store(folder, corpus, np.float32)
-    assert 1 <= kept.done < kept.num_chunks == 4
+    with encoding_until(3, model_folder, tmp_path / "data", work):
+        pass
     counting = Counting(model)
     got = mined(dataset, counting, work)
-    missing = sum(len(kept.chunk(j)) for j in range(kept.done, 4))
-    assert counting.encoded == missing + len(set(dataset["query"]))
+    assert counting.encoded == 64 - 2 * 16 + len(set(dataset["query"]))
     assert got.to_dict() == mined(dataset, model, tmp_path / "fresh").to_dict()
 
 
-def test_what_is_damaged_is_encoded_again(dataset, model, tmp_path, caplog):
-    expected = mined(dataset, model, tmp_path)
-    for damage in ("cut", "nonsense", "gone"):
-        (folder,) = tmp_path.glob("document-*")
-        if damage == "cut":
-            os.truncate(folder / "rows.bin", 100)
-        elif damage == "nonsense":
-            (folder / "done.json").write_text("{")
-        else:
-            (folder / "rows.bin").unlink()
+def store_of(folder, kind):
+    (found,) = folder.glob(f"{kind}-*")
+    return found
+
+
+def flipped(path, place):
+    content = bytearray(path.read_bytes())
+    content[place] ^= 0x10
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("rescore", [True, False])
+@pytest.mark.parametrize("place", [0, 16 * 4, 16 * 4 * 2 + 5, -1])
+def test_a_damaged_chunk_is_encoded_again_and_no_other(dataset, model, tmp_path, caplog, rescore, place):
+    expected = mined(dataset, model, tmp_path, rescore=rescore, bits=32)
+    place *= 32 if rescore and place > 0 else 1  # rows of 32 floats, or of 4 bytes
+    flipped(store_of(tmp_path, "document") / "rows.bin", place)
+    flipped(store_of(tmp_path, "query") / "rows.bin", place)
+    for encoded in (32, 0):  # one chunk of 16 in each; afterwards nothing is damaged
         caplog.clear()
         counting = Counting(model)
-        assert mined(dataset, counting, tmp_path).to_dict() == expected.to_dict()
-        assert counting.encoded == len(set(dataset["answer"]))
-        assert "is damaged and is encoded again" in caplog.text
+        assert mined(dataset, counting, tmp_path, rescore=rescore, bits=32).to_dict() == expected.to_dict()
+        assert abs(counting.encoded - encoded) <= 1  # 62 queries make chunks of 15 and 16
+        assert ("is damaged" in caplog.text) == bool(encoded)
+
+
+def test_a_hole_of_zeros_is_found(dataset, model, tmp_path):
+    expected = mined(dataset, model, tmp_path)
+    rows = store_of(tmp_path, "document") / "rows.bin"
+    content = rows.read_bytes()
+    rows.write_bytes(content[: 16 * 128] + bytes(16 * 128) + content[2 * 16 * 128 :])
+    counting = Counting(model)
+    assert mined(dataset, counting, tmp_path).to_dict() == expected.to_dict()
+    assert counting.encoded == 16
+
+
+def test_no_byte_of_the_notes_can_spoil_the_result(dataset, model, tmp_path):
+    expected = mined(dataset, model, tmp_path).to_dict()
+    note = store_of(tmp_path, "document") / "done.json"
+    for place in range(0, note.stat().st_size, 3):
+        flipped(note, place)
+        assert mined(dataset, model, tmp_path).to_dict() == expected, place
+
+
+@pytest.mark.parametrize(
+    ("damage", "encoded"),
+    [("cut", 64), ("cut in the middle", 32), ("nonsense", 64), ("gone", 64), ("another version", 64)],
+)
+def test_what_is_damaged_is_encoded_again(dataset, model, tmp_path, caplog, damage, encoded):
+    expected = mined(dataset, model, tmp_path)
+    folder = store_of(tmp_path, "document")
+    if damage.startswith("cut"):
+        os.truncate(folder / "rows.bin", 100 if damage == "cut" else 2 * 16 * 128 + 100)
+    elif damage == "nonsense":
+        (folder / "done.json").write_text("{")
+    elif damage == "gone":
+        (folder / "rows.bin").unlink()
+    else:  # the cache of a version without checksums cannot be trusted
+        (folder / "done.json").write_text('{"format": 1, "chunks": 4, "width": 32}\n')
+    counting = Counting(model)
+    assert mined(dataset, counting, tmp_path).to_dict() == expected.to_dict()
+    assert counting.encoded == encoded
+    assert "is damaged" in caplog.text
+    assert "encoded again" in caplog.text
+
+
+def test_a_folder_that_cannot_be_used_is_named_in_one_sentence(dataset, model, tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UnwritableError, match="is a file where a folder is needed"):
+        mined(dataset, model, tmp_path / "file")
+    mined(dataset, model, tmp_path / "work")
+    folder = store_of(tmp_path / "work", "document")
+    (folder / "rows.bin").unlink()
+    (folder / "rows.bin").mkdir()
+    with pytest.raises(UnwritableError, match=r"document-\w+ cannot be written to .*; delete it or choose another"):
+        mined(dataset, model, tmp_path / "work")
+
+
+def test_one_process_at_a_time_encodes_the_same_texts(dataset, model, model_folder, tmp_path, more_texts):
+    dataset.save_to_disk(tmp_path / "data")
+    work = tmp_path / "work"
+    with encoding_until(1, model_folder, tmp_path / "data", work) as process:
+        with pytest.raises(FolderInUseError, match=rf"document-\w+ is in use by process {process.pid} \("):
+            mined(dataset, model, work)
+        mined(dataset, model, work, corpus=more_texts)  # other texts have a folder of their own
+    assert mined(dataset, model, work).to_dict() == mined(dataset, model, tmp_path / "fresh").to_dict()
+
+
+def test_what_is_complete_is_read_without_writing(dataset, model, tmp_path):
+    """So that any number of processes can use one cache, and one that is read-only."""
+    expected = mined(dataset, model, tmp_path)
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
+    with locked(store_of(tmp_path, "document")), locked(store_of(tmp_path, "query")):
+        assert mined(dataset, model, tmp_path).to_dict() == expected.to_dict()
+    after = {
+        path: path.stat().st_mtime_ns for path in tmp_path.rglob("*") if path.is_file() and "lock" not in path.name
+    }
+    assert {path: before[path] for path in after} == after
 
 
 def test_a_full_disk_loses_nothing(dataset, model, tmp_path):
@@ -174,15 +263,16 @@ def test_a_full_disk_loses_nothing(dataset, model, tmp_path):
 
 @pytest.mark.parametrize("n", [1, 15, 16, 17, 31, 33, 100])
 def test_rows_are_found_by_the_number_of_their_text(tmp_path, n):
-    kept = Store(tmp_path / "store", n, np.float32)
     values = np.arange(n * 3, dtype=np.float32).reshape(n, 3)
-    for j in range(kept.num_chunks):
-        assert len(kept.chunk(j)) <= 16
-        kept.append(values[list(kept.chunk(j))])
-    ids = np.random.default_rng(0).integers(0, n, 50)
-    assert np.array_equal(kept.rows().read(ids).numpy(), values[ids])
+    with Store(tmp_path / "store", n, np.float32) as kept:
+        kept.claim()
+        for j in reversed(range(kept.num_chunks)):
+            assert len(kept.chunk(j)) <= 16
+            kept.write(j, values[list(kept.chunk(j))])
+        ids = np.random.default_rng(0).integers(0, n, 50)
+        assert np.array_equal(kept.rows().read(ids).numpy(), values[ids])
     reopened = Store(tmp_path / "store", n, np.float32)
-    assert (reopened.done, reopened.width) == (kept.num_chunks, 3)
+    assert (reopened.kept, reopened.width) == (n, 3)
     for j in range(kept.num_chunks):
         assert np.array_equal(reopened.read(j), values[list(reopened.chunk(j))])
 

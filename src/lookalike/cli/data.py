@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from lookalike.cli.app import app
+from lookalike.cli.training import DataOption, _named
 
 data_sets = typer.Typer(help="Data sets to train on.", no_args_is_help=True)
 app.add_typer(data_sets, name="data")
@@ -28,9 +29,10 @@ def data_check(
     sheet: Annotated[
         Path | None, typer.Option(help="The contact sheet.", show_default="contact-sheet-NAME.png")
     ] = None,
+    data_option: DataOption = None,
 ) -> None:
     """Compare a data set with its official counts and show a dozen pairs; fails if something is missing."""
     from lookalike.commands import run_data_check
 
-    if not run_data_check(name, root, decode, sheet):
+    if not run_data_check(name, root, decode, sheet, _named("--data-option", data_option)):
         raise typer.Exit(1)

@@ -17,7 +17,7 @@ def mine(
         str | None,
         typer.Argument(
             metavar="INPUT",
-            help="Pairs of texts: .jsonl, .parquet, .tsv, .csv, or a data set's folder or name.",
+            help="Pairs of texts: .jsonl, .json, .parquet, .tsv, .csv, or a data set's folder or name.",
             show_default=False,
         ),
     ] = None,
@@ -68,19 +68,26 @@ def mine(
             rich_help_panel=SEARCH,
         ),
     ] = None,
-    anchor_column: Annotated[
-        str | None, typer.Option(help="Queries.", show_default="by name", rich_help_panel=TEXTS)
+    columns: Annotated[
+        str | None,
+        typer.Option(metavar="QUERY,POSITIVE", help="Columns of INPUT.", show_default="by name", rich_help_panel=TEXTS),
     ] = None,
-    positive_column: Annotated[
-        str | None, typer.Option(help="Positives.", show_default="by name", rich_help_panel=TEXTS)
-    ] = None,
+    no_header: Annotated[
+        bool,
+        typer.Option(
+            "--no-header", help="INPUT (.csv, .tsv) begins with a pair; columns are 1, 2, ...", rich_help_panel=TEXTS
+        ),
+    ] = False,
     split: Annotated[
         str | None, typer.Option(help="Of a data set.", show_default="train", rich_help_panel=TEXTS)
     ] = None,
     corpus: Annotated[str | None, typer.Option(help="Further texts: .txt, or a table.", rich_help_panel=TEXTS)] = None,
     corpus_column: Annotated[
-        str | None, typer.Option(help="Their column.", show_default="text", rich_help_panel=TEXTS)
+        str | None, typer.Option(help="Their column.", show_default="by name", rich_help_panel=TEXTS)
     ] = None,
+    no_corpus_header: Annotated[
+        bool, typer.Option("--no-corpus-header", help="As --no-header, of the corpus.", rich_help_panel=TEXTS)
+    ] = False,
     cross_encoder: Annotated[
         str | None, typer.Option(help="Filter by the scores of this model.", rich_help_panel=NEGATIVES)
     ] = None,
@@ -123,10 +130,12 @@ def mine(
     if embeddings is None:
         of_embeddings = {"--corpus-embeddings": corpus_embeddings, "--labels": labels, "--positives": positives}
         _refuse_ignored("--embeddings", of_embeddings)
+        _refuse_ignored("--corpus", {} if corpus else {"--corpus-column": corpus_column})
     else:
         of_texts = {
-            "--model": model, "--anchor-column": anchor_column, "--positive-column": positive_column, "--split": split,
-            "--corpus": corpus, "--corpus-column": corpus_column, "--cross-encoder": cross_encoder,
+            "--model": model, "--columns": columns, "--no-header": no_header or None, "--split": split,
+            "--corpus": corpus, "--corpus-column": corpus_column, "--no-corpus-header": no_corpus_header or None,
+            "--cross-encoder": cross_encoder,
             "--query-prompt": query_prompt, "--query-prompt-name": query_prompt_name, "--corpus-prompt": corpus_prompt,
             "--corpus-prompt-name": corpus_prompt_name, "--cache-folder": cache_folder, "--scores": scores or None,
             "--format": None if output_format == "triplet" else output_format,
@@ -136,6 +145,10 @@ def mine(
         raise ValueError("mining needs --output: the file to write.")
     if (source is None) == (embeddings is None):
         raise ValueError("give either INPUT, pairs of texts, or --embeddings.")
+    if embeddings is None and model is None:
+        raise ValueError("mining from texts needs --model: a folder or name that SentenceTransformer loads.")
+    what = embeddings if source is None else f"{source} with {model}"
+    typer.echo(f"Mining hard negatives for {what} -> {output}")  # before imports that take seconds
     from lookalike.mining.command import TextSource, VectorSource, run_text_mining, run_vector_mining
     from lookalike.mining.options import Options
 
@@ -144,21 +157,19 @@ def mine(
         min_score=min_score, absolute_margin=absolute_margin, relative_margin=relative_margin,
         sampling_strategy=sampling, bits=bits, rescore=(oversampling or True) if rescore else False,
     )  # fmt: skip
-    if embeddings is not None:
+    if source is not None and model is not None:
+        texts = TextSource(
+            source=source, model=model, columns=columns, header=not no_header, split=split, corpus=corpus,
+            corpus_column=corpus_column, corpus_header=not no_corpus_header, cross_encoder=cross_encoder,
+            query_prompt=query_prompt, query_prompt_name=query_prompt_name, corpus_prompt=corpus_prompt,
+            corpus_prompt_name=corpus_prompt_name, batch_size=batch_size, device=device, cache_folder=cache_folder,
+        )  # fmt: skip
+        run_text_mining(texts, options, output, output_format, scores=scores, seed=seed, force=force)
+    elif embeddings is not None:
         vectors = VectorSource(
             embeddings=embeddings, corpus=corpus_embeddings, labels=labels, positives=positives, device=device
         )
         run_vector_mining(vectors, options, output, seed=seed, force=force)
-        return
-    if source is None or model is None:
-        raise ValueError("mining from texts needs --model: a folder or name that SentenceTransformer loads.")
-    texts = TextSource(
-        source=source, model=model, anchor_column=anchor_column, positive_column=positive_column, split=split,
-        corpus=corpus, corpus_column=corpus_column, cross_encoder=cross_encoder, query_prompt=query_prompt,
-        query_prompt_name=query_prompt_name, corpus_prompt=corpus_prompt, corpus_prompt_name=corpus_prompt_name,
-        batch_size=batch_size, device=device, cache_folder=cache_folder,
-    )  # fmt: skip
-    run_text_mining(texts, options, output, output_format, scores=scores, seed=seed, force=force)
 
 
 def _refuse_ignored(owner: str, options: Mapping[str, object]) -> None:

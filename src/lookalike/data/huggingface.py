@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import NoneType
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -12,7 +13,9 @@ from lookalike.data.augment import Augmentation
 from lookalike.data.build import labelled_items, paired_items, paired_texts
 from lookalike.data.folders import checksum, is_test
 from lookalike.data.images import Size, checked_size, to_array
-from lookalike.data.texts import chosen_columns, split_texts
+from lookalike.data.reading import Table
+from lookalike.data.text_pairs import known_columns, listed, read_text_pairs
+from lookalike.data.texts import split_texts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -104,14 +107,12 @@ def from_dataset(
         ['question 0']
     """
     names = list(train.column_names)
-    found = columns or (("image", "label") if {"image", "label"} <= set(names) else chosen_columns(names))
-    if found is None or any(column not in names for column in found):
-        wanted = "image and label, or query and reference" if columns is None else " and ".join(columns)
-        raise ValueError(f"the data set must have the columns {wanted}, got {', '.join(names)}.")
+    first, second = found = columns or _known_columns(names)
+    if any(column not in names for column in found):
+        raise ValueError(f"the data set must have the columns {first} and {second}, got {listed(names)}.")
     parts = [train] if test is None else [train, test]
-    first, second = found
-    if isinstance(train[second][0], str) and isinstance(train[first][0], str):
-        return _texts(name, parts, first, second, test_share)
+    if all(isinstance(train[column][0], (str, bytes, list, NoneType)) for column in found):
+        return _texts(name, parts, found, test_share)
     rows = sum(len(part) for part in parts)
     images = ImageColumn(parts, first, size)
     given = np.arange(rows) < len(train)
@@ -127,8 +128,24 @@ def from_dataset(
     return paired_items(name, name, images, others, order, order, int(training.sum()), augmentation, key)
 
 
-def _texts(name: str, parts: Sequence[Rows], first: str, second: str, test_share: float) -> RetrievalData:
-    pairs = [list(zip(part[first], part[second], strict=True)) for part in parts]
+def _known_columns(names: Sequence[str]) -> tuple[str, str]:
+    if {"image", "label"} <= set(names):
+        return "image", "label"
+    queries, references = known_columns(names)
+    if len(queries) == len(references) == 1:
+        return queries[0], references[0]
+    raise ValueError(
+        f"the data set must have the columns image and label, or query and reference, got {listed(names)}; columns "
+        "says which two to use."
+    )
+
+
+def _texts(name: str, parts: Sequence[Rows], columns: tuple[str, str], test_share: float) -> RetrievalData:
+    sources = (name, f"{name} (test)")
+    pairs = []
+    for source, part in zip(sources, parts, strict=False):
+        read = read_text_pairs(Table(source, list(part.column_names), part.__getitem__), columns)
+        pairs.append(list(zip(read.queries, read.references, strict=True)))
     if len(pairs) == 2:
         return paired_texts(name, name, *pairs)
     return split_texts(name, name, pairs[0], None, test_share)

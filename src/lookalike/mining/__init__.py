@@ -85,8 +85,8 @@ def mine_hard_negatives(
         use_faiss: Changes nothing: the search is in bits.
         use_multi_process: Encode on several devices, or on those of a list.
         verbose: Print statistics, and show bars on a terminal.
-        cache_folder: Where codes and floats are kept, so that a run that was stopped goes on with what it has encoded,
-            and another one with the same model and texts encodes nothing.
+        cache_folder: Where codes and floats are kept, so that a run that was stopped resumes with what it has encoded,
+            and another one with the same model and texts encodes nothing. One process at a time may add to it.
         as_triplets: Deprecated: `output_format` is "triplet" or "n-tuple".
         margin: Deprecated: `absolute_margin`.
         bits: Length of the codes, a multiple of 8.
@@ -102,6 +102,8 @@ def mine_hard_negatives(
         TypeError: A text is no text, or an argument is of the wrong kind.
         ValueError: There are no such columns, a text is empty, or an argument is out of range.
         DiskFullError: There is no room for codes and floats; those that are written are kept.
+        UnwritableError: The cache folder cannot be written to.
+        FolderInUseError: Another process encodes the same texts in the same cache folder.
 
     Examples:
         >>> from lookalike import mine_hard_negatives

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 import random
-import shutil
 import sys
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,22 +15,35 @@ from rich.console import Console
 
 from lookalike.analysis.command import load_labels
 from lookalike.data.embeddings import open_embeddings
-from lookalike.files import write_text
+from lookalike.files import writable, write_text
 from lookalike.machine import checked_device
 from lookalike.mining import check_model
 from lookalike.mining.formats import ALL_FORMATS, EXCHANGED, Layout, rows
 from lookalike.mining.options import MISSING
-from lookalike.mining.outputs import check_output, id_writer, scores_path, write_rows
+from lookalike.mining.outputs import (
+    check_output,
+    id_writer,
+    reserved,
+    row_writer,
+    scores_path,
+    summary_path,
+    work_folder,
+)
 from lookalike.mining.pairs import paired
 from lookalike.mining.sources import load_model, read_corpus, read_pairs
+from lookalike.mining.store import CHUNK, NOTE, remove_stores
 from lookalike.mining.summary import print_summary, statistics, summarized, tallied
-from lookalike.mining.texts import Prompts, mine_texts
+from lookalike.mining.texts import MiningInterrupted, Prompts, mine_texts
 from lookalike.mining.vectors import Vectors
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from lookalike.mining.options import Options
+    from lookalike.mining.outputs import IdWriter
+    from lookalike.mining.pairs import Pairs
+
+INTERRUPTED = 130  # what a shell returns for a command that Ctrl-C ended
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,11 +52,12 @@ class TextSource:
 
     source: str
     model: str
-    anchor_column: str | None = None
-    positive_column: str | None = None
+    columns: str | None = None
+    header: bool = True
     split: str | None = None
     corpus: str | None = None
     corpus_column: str | None = None
+    corpus_header: bool = True
     cross_encoder: str | None = None
     query_prompt: str | None = None
     query_prompt_name: str | None = None
@@ -71,45 +84,103 @@ def run_text_mining(
 ) -> None:
     """Mine negatives of pairs of texts, print a table, and write rows and summary."""
     console = Console()
-    device = None if source.device is None else checked_device(source.device)  # the library chooses by itself
     if output_format not in ALL_FORMATS:
         raise ValueError(f"--format must be one of {', '.join(ALL_FORMATS)}, got {output_format!r}.")
     check_output(output, (".jsonl",) if output_format in EXCHANGED else (".jsonl", ".parquet"), force=force)
-    columns = read_pairs(source.source, source.anchor_column, source.positive_column, source.split)
-    corpus = None if source.corpus is None else read_corpus(source.corpus, source.corpus_column)
-    pairs = paired(columns.anchors, columns.positives, corpus)
-    model = load_model(source.model, device)
-    check_model(model, source.query_prompt_name, source.corpus_prompt_name)
-    judge = None if source.cross_encoder is None else load_model(source.cross_encoder, device, "CrossEncoder")
-    prompts = Prompts(
-        query=source.query_prompt, query_name=source.query_prompt_name, corpus=source.corpus_prompt,
-        corpus_name=source.corpus_prompt_name,
-    )  # fmt: skip
-    console.print(
-        f"{pairs.num_rows:,} pairs of {len(pairs.queries):,} queries, {len(pairs.corpus):,} texts to search.",
-        highlight=False,
-    )
-    cache = source.cache_folder or output.with_name(f"{output.name}.cache")
+    cache = source.cache_folder or work_folder(output)
+    try:
+        with reserved(output, force=force):
+            _mine_texts(console, source, options, output, Layout(output_format, scores), cache, seed)
+    except KeyboardInterrupt as stopped:
+        console.print(f"\n{_said_of(stopped, cache)}", highlight=False, markup=False)
+        sys.exit(INTERRUPTED)
+
+
+def _mine_texts(
+    console: Console, source: TextSource, options: Options, output: Path, layout: Layout, cache: Path, seed: int
+) -> None:
+    with writable(cache):
+        cache.mkdir(parents=True, exist_ok=True)  # what cannot be used is found before the model is loaded
+    columns, pairs = _read(console, source)
+    layout = _named(layout, columns, options)
+    model, judge = _load(console, source)
     random.seed(seed)
     began = time.perf_counter()
-    try:
-        mined = mine_texts(
-            pairs, model, options, prompts=prompts, cross_encoder=judge, batch_size=source.batch_size,
-            cache_folder=cache, progress=True,
-        )  # fmt: skip
-    except KeyboardInterrupt:
-        console.print(f"\nInterrupted; what was encoded is kept in {cache}. Run the same command again to go on.")
-        sys.exit(130)
+    mined = mine_texts(
+        pairs, model, options, prompts=_prompts(source), cross_encoder=judge, batch_size=source.batch_size,
+        cache_folder=cache, progress=True,
+    )  # fmt: skip
     summary = summarized(mined)
     if not summary["scores"]["negatives"]["count"]:
         reasons = ", ".join(summary["queries_without"])
         raise ValueError(f"no query has a negative left ({reasons}), so nothing is written; loosen the filters.")
     kept = f"what was encoded is kept in {cache}; make room and run the same command again"
-    layout = Layout(output_format, scores, columns.anchor, columns.positive)
-    number = write_rows(output, rows(mined, layout), kept)
-    _report(console, output, summary, options, seconds=time.perf_counter() - began, rows=number, source=asdict(source))
+    with row_writer(output, rows(mined, layout), kept) as number:
+        seconds = time.perf_counter() - began
+        _write_summary(output, summary, options, seconds=seconds, rows=number, source=asdict(source))
     if source.cache_folder is None:
-        shutil.rmtree(cache, ignore_errors=True)
+        remove_stores(cache)
+    _print(console, output, summary, options, number)
+
+
+def _read(console: Console, source: TextSource) -> tuple[tuple[str, str], Pairs]:
+    """Read the pairs and the corpus, and say what was found; returns what the output calls its columns."""
+    read = read_pairs(source.source, source.columns, source.split, header=source.header)
+    query, positive = read.columns
+    found = f"columns {query} and {positive}" if source.header else f"columns {query} and {positive} (no header)"
+    console.print(f"{len(read.queries):,} pairs from the {found}.", highlight=False, markup=False)
+    corpus = None
+    if source.corpus is not None:
+        corpus = read_corpus(source.corpus, source.corpus_column, header=source.corpus_header)
+    pairs = paired(read.queries, read.references, corpus)
+    console.print(f"{len(pairs.queries):,} queries, {len(pairs.corpus):,} texts to search.", highlight=False)
+    return read.columns if source.header else ("anchor", "positive"), pairs
+
+
+def _named(layout: Layout, columns: tuple[str, str], options: Options) -> Layout:
+    """Give the output the names of the input's columns."""
+    named = replace(layout, anchor=columns[0], positive=columns[1])
+    if layout.output_format not in EXCHANGED:
+        names = named.names(options.num_negatives)
+        if twice := next((name for name in columns if names.count(name) > 1), None):
+            raise ValueError(f"the output would have two columns called {twice!r}; rename that of the input.")
+    return named
+
+
+def _load(console: Console, source: TextSource) -> tuple[Any, Any]:
+    """Load the model and, if there is one, the cross-encoder."""
+    device = None if source.device is None else checked_device(source.device)  # the library chooses by itself
+    with console.status(f"loading {source.model}"):
+        model = load_model(source.model, device)
+        check_model(model, source.query_prompt_name, source.corpus_prompt_name)
+        judge = None if source.cross_encoder is None else load_model(source.cross_encoder, device, "CrossEncoder")
+    return model, judge
+
+
+def _prompts(source: TextSource) -> Prompts:
+    return Prompts(
+        query=source.query_prompt,
+        query_name=source.query_prompt_name,
+        corpus=source.corpus_prompt,
+        corpus_name=source.corpus_prompt_name,
+    )
+
+
+def _said_of(stopped: KeyboardInterrupt, cache: Path) -> str:
+    """Say what the next run can start from."""
+    if isinstance(stopped, MiningInterrupted) and stopped.kept:
+        return (
+            f"Interrupted: {stopped.kept:,} of {stopped.total:,} texts are encoded and kept in {cache}; the same "
+            "command resumes from there."
+        )
+    if isinstance(stopped, MiningInterrupted):
+        return (
+            f"Interrupted before the first chunk of up to {CHUNK:,} texts was encoded: nothing is kept, and the same "
+            "command starts over."
+        )
+    if any(cache.glob(f"*/{NOTE}")):
+        return f"Interrupted: what was encoded is kept in {cache}; the same command resumes from there."
+    return "Interrupted before anything was encoded: nothing is kept."
 
 
 def run_vector_mining(source: VectorSource, options: Options, output: Path, *, seed: int, force: bool) -> None:
@@ -123,47 +194,57 @@ def run_vector_mining(source: VectorSource, options: Options, output: Path, *, s
     corpus = None if source.corpus is None else open_embeddings(source.corpus, min_rows=1)
     labels = None if source.labels is None else load_labels(source.labels, len(embeddings))
     positives = None if source.positives is None else _load_positives(source.positives)
-    names = (source.embeddings, source.corpus or "")
-    vectors = Vectors(embeddings, corpus, labels, positives, names)
+    vectors = Vectors(embeddings, corpus, labels, positives, (source.embeddings, source.corpus or ""))
     searched = "themselves" if corpus is None else f"{len(corpus):,} others"
     console.print(f"{len(embeddings):,} embeddings of dimension {embeddings.shape[1]}, in {searched}.", highlight=False)
     random.seed(seed)
     began = time.perf_counter()
+    number = len(embeddings)
+    try:
+        with reserved(output, force=force), id_writer(output, number, options.num_negatives) as writer:
+            counts = {"queries": number, "corpus": number if corpus is None else len(corpus)}
+            summary = {**counts, **_written(vectors, options, writer, device)}
+            seconds = time.perf_counter() - began
+            _write_summary(output, summary, options, seconds=seconds, rows=number, source=asdict(source))
+    except KeyboardInterrupt:
+        console.print("\nInterrupted: nothing is written.", highlight=False)
+        sys.exit(INTERRUPTED)
+    _print(console, output, summary, options, number)
+
+
+def _written(vectors: Vectors, options: Options, writer: IdWriter, device: str) -> dict[str, Any]:
+    """Write all negatives and return their statistics."""
     found, positive_scores, differences, complete = [], [], [], 0
-    with id_writer(output, len(embeddings), options.num_negatives) as writer:
-        for part in vectors.mined(options, device=device, progress=True):
-            writer.write(part)
-            there = part.scores != MISSING
-            found.append(part.scores[there].numpy())
-            positive_scores.append(part.positive_scores.numpy())
-            above = part.positive_scores[:, None] - part.scores[part.owners]
-            differences.append(above[there[part.owners]].numpy())
-            complete += int(there.all(dim=1).sum())
-    summary = {
-        "queries": len(embeddings),
-        "corpus": len(embeddings if corpus is None else corpus),
-        "scores": {
-            "positives": statistics(np.concatenate(positive_scores)),
-            "negatives": statistics(np.concatenate(found)),
-            "difference": statistics(np.concatenate(differences)),
-        },
-        **tallied(vectors.tally, complete),
+    for part in vectors.mined(options, device=device, progress=True):
+        writer.write(part)
+        there = part.scores != MISSING
+        found.append(part.scores[there].numpy())
+        positive_scores.append(part.positive_scores.numpy())
+        above = part.positive_scores[:, None] - part.scores[part.owners]
+        differences.append(above[there[part.owners]].numpy())
+        complete += int(there.all(dim=1).sum())
+    scores = {
+        "positives": statistics(np.concatenate(positive_scores)),
+        "negatives": statistics(np.concatenate(found)),
+        "difference": statistics(np.concatenate(differences)),
     }
-    _report(
-        console, output, summary, options, seconds=time.perf_counter() - began, rows=len(embeddings),
-        source=asdict(source),
-    )  # fmt: skip
+    return {"scores": scores, **tallied(vectors.tally, complete)}
 
 
-def _report(console: Console, output: Path, summary: dict[str, Any], options: Options, **more: Any) -> None:
-    """The table on the screen, and the same as JSON next to the output."""
-    target = output.with_name(f"{output.stem}.summary.json")
+def _write_summary(output: Path, summary: dict[str, Any], options: Options, **more: Any) -> None:
+    """Write what is printed as JSON next to the output."""
     whole = {"output": output.name, **more, "options": asdict(options), "threads": torch.get_num_threads(), **summary}
-    write_text(target, json.dumps(whole, indent=1, default=str) + "\n")
+    write_text(summary_path(output), json.dumps(whole, indent=1, default=str) + "\n")
+
+
+def _print(console: Console, output: Path, summary: dict[str, Any], options: Options, number: int) -> None:
     print_summary(console, summary, options.num_negatives)
     console.print(
-        f"Written: {output} ({more['rows']:,} rows), {target.name}", highlight=False, soft_wrap=True
-    )  # fmt: skip
+        f"Written: {output} ({number:,} rows), {summary_path(output).name}",
+        highlight=False,
+        markup=False,
+        soft_wrap=True,
+    )
 
 
 def _load_positives(path: Path) -> Any:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,10 +16,11 @@ from lookalike.mining.store import CHUNK, Store
 from lookalike.progress import progress_bar
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
     from lookalike.mining.rows import Rows
+    from lookalike.progress import Bar
 
 SAMPLED = 256  # values per weight that are looked at in their order
 WORDS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
@@ -37,7 +39,7 @@ class Encoded:
 class Encoder:
     """A sentence-transformers model, and where what it makes of texts is kept.
 
-    With floats, these are kept and codes are made of them again when a run goes on, so that another number of bits
+    With floats, these are kept and codes are made of them again when a run is resumed, so that another number of bits
     encodes nothing. Without, the codes are kept; they are not centred then, which takes no mean.
     """
 
@@ -49,6 +51,7 @@ class Encoder:
     batch_size: int
     pool: Any = None
     progress: bool = False
+    kept: dict[str, int] = field(default_factory=dict)  # texts on disk, by their kind
 
     def encoded(
         self, kind: str, texts: list[str], prompt: str | None, prompt_name: str | None, mean: Tensor | None = None
@@ -63,55 +66,90 @@ class Encoder:
             mean: What codes are centred by; by default the mean of the first chunk.
 
         Raises:
-            ValueError: The model gives NaN.
+            ValueError: The model gives NaN, or another process encodes the same texts in the same folder.
             DiskFullError: There is no room.
+            UnwritableError: The folder cannot be written to.
         """
         depends_on = [kind, fingerprint(self.model), repr((prompt, prompt_name, CHUNK, self.keep_floats))]
         if not self.keep_floats:
             depends_on.append(f"{self.bits} bits, center {self.center}")
-        store = Store(
-            self.folder / f"{kind}-{checksum([*depends_on, *texts])[:24]}",
-            len(texts),
-            np.float32 if self.keep_floats else np.uint8,
-        )
+        folder = self.folder / f"{kind}-{checksum([*depends_on, *texts])[:24]}"
         codes = torch.empty(len(texts), self.bits // 8, dtype=torch.uint8)
         hasher = None
-        with progress_bar(f"encoding {len(texts):,} texts ({kind})", store.num_chunks, shown=self.progress) as bar:
+        with (
+            Store(folder, len(texts), np.float32 if self.keep_floats else np.uint8) as store,
+            progress_bar(f"encoding {len(texts):,} texts ({kind})", len(texts), shown=self.progress) as bar,
+        ):
+            self.kept[kind] = store.kept
             for j in range(store.num_chunks):
-                known = j < store.done
-                if known and not self.keep_floats:
-                    codes[j :: store.num_chunks] = torch.from_numpy(store.read(j))
+                rows = store.read(j)
+                if rows is None:
+                    store.claim()  # before the work of encoding, and not after it
+                    rows = store.read(j)
+                    self.kept[kind] = store.kept
+                if rows is not None and not self.keep_floats:
+                    codes[j :: store.num_chunks] = torch.from_numpy(rows)
+                    bar.advance(len(rows))
+                    continue
+                these = [texts[i] for i in store.chunk(j)]
+                if rows is not None:
+                    x = torch.from_numpy(rows)
+                    bar.advance(len(rows))
                 else:
-                    these = [texts[i] for i in store.chunk(j)]
-                    x = torch.from_numpy(store.read(j)) if known else self._embedded(kind, these, prompt, prompt_name)
-                    if hasher is None:
-                        hasher = SignHasher(x.shape[1], self.bits, center=self.center)
-                        centre = x.mean(0, dtype=torch.float64) if mean is None else mean
-                        hasher.mean.copy_(torch.nan_to_num(centre))  # one bad text must not spoil the codes of others
-                    hashed, finite = hasher.encode_flagged(x)
-                    if not bool(finite.all()):
-                        text = these[int((~finite).nonzero()[0])]
-                        raise ValueError(
-                            f"the model gives NaN or infinity for the text {text[:60]!r}; look for damaged weights, or "
-                            "load it in a wider precision."
-                        )
-                    codes[j :: store.num_chunks] = hashed.cpu()
-                    if not known:
-                        store.append((x if self.keep_floats else hashed).cpu().numpy())
-                bar.advance(1)
-        floats = store.rows() if self.keep_floats else None
+                    x = self._embedded(kind, these, prompt, prompt_name, bar)
+                if hasher is None:
+                    hasher = SignHasher(x.shape[1], self.bits, center=self.center)
+                    centre = x.mean(0, dtype=torch.float64) if mean is None else mean
+                    hasher.mean.copy_(torch.nan_to_num(centre))  # one bad text must not spoil the codes of others
+                hashed, finite = hasher.encode_flagged(x)
+                if not bool(finite.all()):
+                    text = these[int((~finite).nonzero()[0])]
+                    raise ValueError(
+                        f"the model gives NaN or infinity for the text {text[:60]!r}; look for damaged weights, or "
+                        "load it in a wider precision."
+                    )
+                codes[j :: store.num_chunks] = hashed.cpu()
+                if rows is None:
+                    store.write(j, (x if self.keep_floats else hashed).cpu().numpy())
+                    self.kept[kind] = store.kept
+            floats = store.rows() if self.keep_floats else None
         return Encoded(codes, floats, None if hasher is None else hasher.mean.cpu())
 
-    def _embedded(self, kind: str, texts: list[str], prompt: str | None, prompt_name: str | None) -> Tensor:
-        """Normalised embeddings, float32, on the device of the model."""
+    def _embedded(self, kind: str, texts: list[str], prompt: str | None, prompt_name: str | None, bar: Bar) -> Tensor:
+        """Return normalised embeddings, float32, on the device of the model."""
         encode = self.model.encode_query if kind == "query" else self.model.encode_document
         here = self.pool is None
-        embeddings = encode(
-            texts, batch_size=self.batch_size, prompt=prompt, prompt_name=prompt_name, pool=self.pool,
-            normalize_embeddings=True, show_progress_bar=False, convert_to_tensor=here, convert_to_numpy=not here,
-        )  # fmt: skip
+        with self._batches_shown(len(texts), bar):
+            embeddings = encode(
+                texts, batch_size=self.batch_size, prompt=prompt, prompt_name=prompt_name, pool=self.pool,
+                normalize_embeddings=True, show_progress_bar=False, convert_to_tensor=here, convert_to_numpy=not here,
+            )  # fmt: skip
         tensor: Tensor = torch.as_tensor(embeddings).float()
         return tensor
+
+    @contextmanager
+    def _batches_shown(self, number: int, bar: Bar) -> Iterator[None]:
+        """Advance the bar with every batch that the model encodes, by `number` texts in all.
+
+        One call encodes a whole chunk, because the model sorts its texts by length to save padding; the batches of a
+        call are seen where its first module is called. In other processes they are not.
+        """
+        shown = 0
+
+        def advance(*_: Any) -> None:
+            nonlocal shown
+            step = min(self.batch_size, number - shown)
+            shown += step
+            bar.advance(step)
+
+        first = next(iter(self.model.children()), None) if self.progress and hasattr(self.model, "children") else None
+        handle = None if first is None else first.register_forward_hook(advance)
+        try:
+            yield
+        finally:
+            if handle is not None:
+                handle.remove()
+        bar.advance(number - shown)
 
 
 def checksum(texts: Iterable[str]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import glob
 import json
 import os
 from itertools import islice
@@ -11,7 +12,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from lookalike.data.folders import optional
-from lookalike.files import replacing, room_for
+from lookalike.files import TEMPORARY, replacing, room_for, writable
+from lookalike.locks import HOLDER, LOCK, locked
+from lookalike.mining.store import NOTE, remove_stores
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -20,6 +23,7 @@ if TYPE_CHECKING:
     from lookalike.mining.vectors import Part
 
 ROWS_AT_A_TIME = 4096
+ATTEMPTS = 3  # to enter a folder that another process leaves at the same moment
 Array = np.ndarray[Any, Any]
 
 
@@ -39,8 +43,7 @@ def check_output(path: Path, suffixes: tuple[str, ...], *, force: bool) -> None:
     """
     if path.suffix not in suffixes:
         raise ValueError(f"--output must end in {' or '.join(suffixes)}, got {path.name}.")
-    if path.exists() and not force:
-        raise ValueError(f"{path} exists; --force overwrites it, --output chooses another file.")
+    _refuse_existing(path, force=force)
     if path.is_dir():
         raise ValueError(f"{path} is a folder; --output names a file.")
     if not path.parent.is_dir():
@@ -51,15 +54,78 @@ def check_output(path: Path, suffixes: tuple[str, ...], *, force: bool) -> None:
         optional("pyarrow.parquet", "writing parquet")
 
 
-def write_rows(path: Path, rows: Iterable[dict[str, Any]], then: str) -> int:
-    """Write rows and say how many there were.
+@contextlib.contextmanager
+def reserved(output: Path, *, force: bool) -> Iterator[None]:
+    """Hold `output`, through its `work_folder`, for this process.
+
+    The folder is gone at the end unless there is something in it to resume from.
+
+    Raises:
+        FolderInUseError: Another process writes the same output; the message names it.
+        UnwritableError: The folder of the output cannot be written to.
+        ValueError: Another process has written it in the meantime.
+    """
+    work = work_folder(output)
+    with contextlib.ExitStack() as stack:
+        _hold(stack, work)
+        try:
+            _refuse_existing(output, force=force)
+            _remove_leftovers(output)
+            yield
+        finally:
+            with contextlib.suppress(OSError):  # another process has just come in, or somebody has tidied up
+                remove_stores(work, only_empty=True)
+                if {path.name for path in work.iterdir()} <= {LOCK, HOLDER}:
+                    for name in (HOLDER, LOCK):
+                        (work / name).unlink(missing_ok=True)
+                    work.rmdir()
+
+
+def _hold(stack: contextlib.ExitStack, work: Path) -> None:
+    for attempt in reversed(range(ATTEMPTS)):
+        try:
+            stack.enter_context(locked(work))
+        except FileNotFoundError:  # the process that held it has just removed the folder
+            if not attempt:
+                raise
+        else:
+            return
+
+
+def _refuse_existing(path: Path, *, force: bool) -> None:
+    if path.exists() and not force:
+        work = work_folder(path)
+        left = f" {work.name} beside it is what an interrupted run has kept." if any(work.glob(f"*/{NOTE}")) else ""
+        raise ValueError(f"{path} exists; --force overwrites it, --output chooses another file.{left}")
+
+
+def _remove_leftovers(output: Path) -> None:
+    """Remove the temporary files that a process leaves beside its output when it is killed while it writes."""
+    for path in (output, scores_path(output), summary_path(output)):
+        for leftover in path.parent.glob(f"{glob.escape(path.name)}.????????{TEMPORARY}"):
+            leftover.unlink(missing_ok=True)
+
+
+def work_folder(output: Path) -> Path:
+    """Return the folder beside an output for what is needed on the way to it."""
+    return output.with_name(f"{output.name}.cache")
+
+
+def summary_path(output: Path) -> Path:
+    """Return where the summary of an output is."""
+    return output.with_name(f"{output.stem}.summary.json")
+
+
+@contextlib.contextmanager
+def row_writer(path: Path, rows: Iterable[dict[str, Any]], then: str) -> Iterator[int]:
+    """Write rows, yield how many there are, and put the file in its place at the end: nothing is left to do then.
 
     Raises:
         DiskFullError: There is no room; says what to do `then`, and nothing is left behind.
         ValueError: There are no rows.
     """
     number = 0
-    with room_for(str(path), then), replacing(path) as temporary:
+    with writable(path.parent), room_for(str(path), then), replacing(path) as temporary:
         if path.suffix == ".jsonl":
             with temporary.open("w", encoding="utf-8") as file:
                 for row in rows:
@@ -81,14 +147,15 @@ def write_rows(path: Path, rows: Iterable[dict[str, Any]], then: str) -> int:
                 f"there is nothing to write to {path}: no query has the negatives that a row takes; lower "
                 "num_negatives or loosen the filters."
             )
-    return number
+        yield number
 
 
 @contextlib.contextmanager
 def id_writer(path: Path, num_rows: int, num_negatives: int) -> Iterator[IdWriter]:
-    """A writer of row numbers: .npy, with the scores in another .npy beside it, or .parquet."""
+    """Yield a writer of row numbers: .npy, with the scores in another .npy beside it, or .parquet."""
     kind = _ParquetIds if path.suffix == ".parquet" else _NumpyIds
-    with room_for(str(path), "make room and run the same again"), contextlib.ExitStack() as stack:
+    again = "make room and run the same again"
+    with writable(path.parent), room_for(str(path), again), contextlib.ExitStack() as stack:
         yield kind(stack, path, num_rows, num_negatives)
 
 
@@ -102,7 +169,7 @@ class _NumpyIds:
 
     def __init__(self, stack: contextlib.ExitStack, path: Path, num_rows: int, num_negatives: int) -> None:
         self.files = []
-        for target, dtype in ((scores_path(path), np.float32), (path, np.int64)):
+        for target, dtype in ((path, np.int64), (scores_path(path), np.float32)):  # the first is put in its place last
             file = stack.enter_context(stack.enter_context(replacing(target)).open("wb"))
             header = {"descr": np.dtype(dtype).str, "fortran_order": False, "shape": (num_rows, num_negatives)}
             np.lib.format.write_array_header_1_0(file, header)
@@ -110,7 +177,7 @@ class _NumpyIds:
 
     def write(self, part: Part) -> None:
         """Append a part."""
-        for file, values in zip(self.files, (part.scores, part.indices), strict=True):
+        for file, values in zip(self.files, (part.indices, part.scores), strict=True):
             file.write(values.numpy().tobytes())
 
 

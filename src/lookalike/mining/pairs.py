@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from lookalike.data.text_pairs import text_problem
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -59,15 +61,17 @@ def paired(anchors: Sequence[str], positives: Sequence[str], corpus: Sequence[st
 
 
 def checked_texts(name: str, texts: Sequence[Any]) -> list[str]:
-    """Texts that can be encoded.
+    """Return texts that can be encoded.
 
     Raises:
-        TypeError: One is no text.
-        ValueError: One is empty.
+        TypeError: One is not a text.
+        ValueError: One is empty, or holds what is not a character.
     """
     for row, text in enumerate(texts):
         if not isinstance(text, str):
             raise TypeError(f"{name} must hold texts, but row {row} is {type(text).__name__}; convert or remove it.")
         if not text.strip():
             raise ValueError(f"{name} must not hold empty texts, but row {row} is empty; remove such rows.")
+        if (problem := text_problem(text)) is not None:
+            raise ValueError(f"{name} must hold texts, but row {row} {problem}; correct or remove it.")
     return list(texts)

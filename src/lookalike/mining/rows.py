@@ -103,7 +103,7 @@ class FileRows:
         while len(rest):  # the system may give less than was asked for
             number = self._file.readinto(rest)
             if not number:
-                raise OSError(f"{self.path} ends before row {row + len(read) - 1}; it was cut while it was read.")
+                raise ValueError(f"{self.path} ends before row {row + len(read) - 1}: it was cut while it was read.")
             rest = rest[number:]
 
 

@@ -2,107 +2,89 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lookalike.data.folders import optional
-from lookalike.data.tables import SUFFIXES, read_table
-from lookalike.data.texts import QUERIES, REFERENCES
+from lookalike.data.reading import SUFFIXES, Table, read_lines, read_table
+from lookalike.data.text_pairs import FLAGS, REFERENCES, TextPairs, listed, read_text_pairs, texts_of
 from lookalike.encoders.libraries import sentence_transformers
 from lookalike.mining.options import FROM_TEXTS
-from lookalike.mining.pairs import checked_texts
 from lookalike.wording import first_line
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-POSITIVES = (*REFERENCES, "pos")
 TEXTS = ("text", "passage", "document", "contents", "body")
 
 
-@dataclass(frozen=True)
-class Columns:
-    """Pairs of texts, and what their columns are called."""
+def read_pairs(source: str, columns: str | None, split: str | None, *, header: bool = True) -> TextPairs:
+    """Read pairs from a .csv, .tsv, .jsonl, .json or .parquet file, or from a Hugging Face data set.
 
-    anchor: str
-    positive: str
-    anchors: list[str]
-    positives: list[str]
-
-
-def read_pairs(source: str, anchor: str | None, positive: str | None, split: str | None) -> Columns:
-    """Pairs from .jsonl, .parquet, .tsv or .csv, a data set that was saved to disk, or one by its name.
-
-    A positive may be a list of texts: one pair each.
+    Args:
+        source: A file, the folder of a data set that was saved to disk, or the name of one.
+        columns: The columns of queries and positives, with a comma between them; by default those with known names.
+        split: Which split of a data set.
+        header: Whether the first line of a .csv or .tsv file names its columns.
 
     Raises:
         FileNotFoundError: There is no such file.
-        ValueError: There are no such columns, or a text is empty.
+        ValueError: There are no such columns, or a row holds something else than texts.
     """
-    table = read_columns(source, split)
-    names = list(table)
-    for name, option in ((anchor, "--anchor-column"), (positive, "--positive-column")):
-        if name is not None and name not in names:
-            raise ValueError(f"{option} is {name!r}, but {source} has the columns {', '.join(names)}.")
-    first = anchor or _known(names, QUERIES)
-    second = positive or _known(names, POSITIVES)
-    if (first is None or second is None) and Path(source).suffix in (".tsv", ".csv"):
-        table = read_table(Path(source), heading=False)
-        first, second = ("0", "1") if len(table) == 2 and not (anchor or positive) else (None, None)
-    if first is None or second is None:
-        raise ValueError(
-            f"{source} must have the columns query and positive (or anchor and positive), got {', '.join(names)}; "
-            "--anchor-column and --positive-column say what they are called."
-        )
-    pairs = [
-        (query, text)
-        for query, answers in zip(table[first], table[second], strict=True)
-        for text in (answers if isinstance(answers, list) else [answers])
-    ]
-    if not pairs:
-        raise ValueError(f"{source} has no rows; mining needs pairs of a query and a positive.")
-    headed = first in names
-    return Columns(
-        first if headed else "anchor",
-        second if headed else "positive",
-        checked_texts(f"{source}, {first if headed else 'the first column'},", [query for query, _ in pairs]),
-        checked_texts(f"{source}, {second if headed else 'the second column'},", [text for _, text in pairs]),
+    return read_text_pairs(open_table(source, split, header=header), columns, FLAGS)
+
+
+def read_corpus(path: str, column: str | None, *, header: bool = True) -> list[str]:
+    """Read further texts to search: one per line of a .txt file, or a column of a table.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+        ValueError: There is no such column, or a row holds something else than a text.
+    """
+    if Path(path).suffix.lower() == ".txt" and Path(path).is_file():
+        if column is not None or not header:
+            raise ValueError(f"{path} has a text per line and no columns; leave out --corpus-column and the like.")
+        return [line for _, line in read_lines(Path(path))]
+    table = open_table(path, None, header=header)
+    return texts_of(table, corpus_column(table, column))
+
+
+def corpus_column(table: Table, column: str | None) -> str:
+    """Return the column of a table that holds texts to search.
+
+    Raises:
+        ValueError: It cannot be told; the message lists the columns.
+    """
+    names = list(table.names)
+    if column is not None and column in names:
+        return column
+    known = [name for name in names if name.strip().lower() in (*TEXTS, *REFERENCES)]
+    if column is None and len(known) == 1:
+        return known[0]
+    if column is None and len(names) == 1 and not table.header:
+        return names[0]
+    what = f"no column {column!r}" if column is not None else "several columns of texts" if known else "no known column"
+    number = ", or --corpus-column 2 --no-corpus-header if its first line holds data" if table.separated else ""
+    raise ValueError(
+        f"{table.source} has {what}, but {listed(names)}; --corpus-column says which one holds the texts{number}."
     )
 
 
-def read_corpus(path: str, column: str | None) -> list[str]:
-    """Further texts: one per line of a .txt file, or a column of a table; of `id<TAB>text` lines, the text.
+def open_table(source: str, split: str | None, *, header: bool = True) -> Table:
+    """Open a file or a Hugging Face data set.
 
     Raises:
         FileNotFoundError: There is no such file.
-        ValueError: There is no such column, or a text is empty.
+        ValueError: It cannot be read.
     """
-    if Path(path).suffix == ".txt" and Path(path).is_file():
-        lines = Path(path).read_text(encoding="utf-8").splitlines()
-        return checked_texts(path, [line for line in lines if line.strip()])
-    table = read_columns(path, None)
-    found = column or _known(list(table), (*TEXTS, *POSITIVES))
-    if found is None and Path(path).suffix == ".tsv":
-        table = read_table(Path(path), heading=False)
-        found = "1" if len(table) == 2 else None
-    if found is None or found not in table:
-        raise ValueError(
-            f"{path} must have a column of texts, {column or ' or '.join(TEXTS)}, got {', '.join(table)}; "
-            "--corpus-column says what it is called."
-        )
-    return checked_texts(f"{path}, {found},", table[found])
-
-
-def read_columns(source: str, split: str | None) -> dict[str, list[Any]]:
-    """All columns of a file or data set, by their names."""
     path = Path(source).expanduser()
     if path.is_file():
-        if path.suffix not in SUFFIXES:
+        if path.suffix.lower() not in SUFFIXES:
             raise ValueError(f"{path} must be one of {', '.join(SUFFIXES)}, or the folder of a saved data set.")
-        return read_table(path)
-    if path.suffix in SUFFIXES or (path.is_absolute() and not path.exists()):
+        if split is not None:
+            raise ValueError(f"--split chooses a split of a data set, but {path} is a file; leave it out.")
+        return read_table(path, header=header)
+    if path.suffix.lower() in SUFFIXES or (path.is_absolute() and not path.exists()):
         raise FileNotFoundError(f"{path}: there is no such file.")
+    if not header:
+        raise ValueError(f"{source} is a data set, which names its columns itself; leave out --no-header.")
     datasets = optional("datasets", *FROM_TEXTS)
     try:
         found = datasets.load_from_disk(str(path)) if path.is_dir() else datasets.load_dataset(source, split=split)
@@ -114,7 +96,9 @@ def read_columns(source: str, split: str | None) -> dict[str, list[Any]]:
         if chosen not in found:
             raise ValueError(f"{source} has no split {chosen!r}; it has {', '.join(found)}.")
         found = found[chosen]
-    return {name: list(found[name]) for name in found.column_names}
+    if len(found) == 0:
+        raise ValueError(f"{source} has no rows; mining needs pairs of a query and a positive.")
+    return Table(source, list(found.column_names), lambda name: list(found[name]))
 
 
 def load_model(name: str, device: str | None, kind: str = "SentenceTransformer") -> Any:
@@ -132,7 +116,3 @@ def load_model(name: str, device: str | None, kind: str = "SentenceTransformer")
                 f"the model {name!r} cannot be loaded as a {kind} ({first_line(error)}); give the folder that its "
                 "save wrote, or its name on the Hugging Face Hub."
             ) from error
-
-
-def _known(names: Sequence[str], candidates: Sequence[str]) -> str | None:
-    return next((name for name in candidates if name in names), None)

@@ -1,7 +1,11 @@
-"""Embeddings or codes of texts on disk: appended chunk by chunk, so that a killed run loses one chunk at most.
+"""Embeddings or codes of texts on disk, chunk by chunk, each with a checksum.
 
 Chunk j of c holds every c-th text from the j-th on. Each chunk is therefore a sample of all texts: the mean of the
 first one, by which codes are centred, is that of the corpus and not of its first pages.
+
+A chunk is written before the note that has its checksum, and the note is replaced as a whole. Whatever stops a process,
+and whatever happens to the files afterwards, a chunk that is read back is the one that was written; one that does not
+match its checksum counts as missing. Reading therefore needs no lock. Writing does: one process at a time.
 """
 
 from __future__ import annotations
@@ -9,28 +13,36 @@ from __future__ import annotations
 import json
 import logging
 import os
-from typing import TYPE_CHECKING, Any
+import re
+import shutil
+import zlib
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from lookalike.files import room_for, write_text
+from lookalike.files import FULL, DiskFullError, UnwritableError, room_for, writable, write_text
+from lookalike.locks import locked
 from lookalike.mining.rows import FileRows
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 logger = logging.getLogger("lookalike")
 
 CHUNK = 2048  # texts; what a killed run loses, and what the mean is taken from
-FORMAT = 1
+NOTE = "done.json"
+FORMAT = 2  # 1 had no checksums
+STORE = re.compile(r"(document|query)-[0-9a-f]{24}")  # what folders of stores are called
 Array = np.ndarray[Any, Any]
 
 
 class Store:
-    """One row per text in a file, as far as there are any.
+    """One row per text in a file, as far as there are any; a context that releases what `claim` holds.
 
     Args:
-        folder: Belongs to this store alone.
+        folder: Belongs to this store alone; it is created by `claim`.
         n: Number of texts.
         dtype: Of the rows: float32 for embeddings, uint8 for codes.
     """
@@ -38,42 +50,86 @@ class Store:
     def __init__(self, folder: Path, n: int, dtype: type[np.float32 | np.uint8]) -> None:
         self.folder, self.n, self.dtype = folder, n, np.dtype(dtype)
         self.num_chunks = -(-n // CHUNK)
-        with room_for(f"the folder {folder}", "choose another one"):
-            folder.mkdir(parents=True, exist_ok=True)
-        self.done, self.width = self._progress()
+        self._held = ExitStack()
+        self._claimed = self._warned = False
+        self._checksums: list[int | None] = []
+        self.width = 0
+        self._load_note()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._held.close()
+
+    @property
+    def kept(self) -> int:
+        """How many texts are on disk."""
+        return sum(len(self.chunk(j)) for j, checksum in enumerate(self._checksums) if checksum is not None)
 
     def chunk(self, j: int) -> range:
-        """Which texts chunk j holds."""
+        """Return the numbers of the texts that chunk j holds."""
         return range(j, self.n, self.num_chunks)
 
-    def read(self, j: int) -> Array:
-        """A chunk that was appended: [texts, width]."""
-        start, stop = (int(self._start(chunk)) * self.width for chunk in (j, j + 1))
-        rows = np.fromfile(self._file, self.dtype, count=stop - start, offset=start * self.dtype.itemsize)
-        return rows.reshape(-1, self.width)
+    def read(self, j: int) -> Array | None:
+        """Read a chunk, [texts, width]; None if it is missing or damaged."""
+        if self._checksums[j] is None:
+            return None
+        start, stop = (int(self._start(chunk)) * self.width * self.dtype.itemsize for chunk in (j, j + 1))
+        try:
+            whole = self._file.stat().st_size >= stop
+            rows = np.fromfile(self._file, np.uint8, count=stop - start, offset=start) if whole else None
+        except OSError:
+            rows = None
+        if rows is None or zlib.crc32(rows.data) != self._checksums[j]:
+            self._checksums[j] = None
+            self._warn("is damaged; what is missing is encoded again")
+            return None
+        return rows.view(self.dtype).reshape(-1, self.width)
 
-    def append(self, rows: Array) -> None:
-        """Write the next chunk, [texts, width].
+    def claim(self) -> None:
+        """Make this the one process that writes; chunks that another one wrote in the meantime are found.
 
         Raises:
-            DiskFullError: There is no room; the chunks before are kept.
+            FolderInUseError: Another process writes; the message names it.
+            UnwritableError: The folder cannot be written to.
         """
-        before, width = int(self._start(self.done)), rows.shape[1]
-        kept = f"{before:,} of {self.n:,} texts are kept in {self.folder}; make room and run the same again to go on"
-        with room_for("what was encoded", kept):
+        if self._claimed:
+            return
+        with self._writing("choose another cache folder"):
+            with writable(self.folder.parent):
+                self.folder.parent.mkdir(parents=True, exist_ok=True)
+            self._held.enter_context(locked(self.folder))
+        self._claimed = True
+        self._load_note()
+
+    def write(self, j: int, rows: Array) -> None:
+        """Write a chunk, [texts, width]; call `claim` before.
+
+        Raises:
+            DiskFullError: There is no room; the other chunks are kept.
+            UnwritableError: The folder cannot be written to.
+        """
+        if rows.shape[1] != self.width:
+            self._checksums, self.width = [None] * self.num_chunks, rows.shape[1]
+        data = np.ascontiguousarray(rows, self.dtype).data.cast("B")
+        kept = (
+            f"{self.kept:,} of {self.n:,} texts are kept in {self.folder}; make room and run the same again to resume"
+        )
+        with self._writing(kept):
             self._file.touch()
             with self._file.open("r+b") as file:
-                file.seek(before * width * self.dtype.itemsize)
-                file.write(np.ascontiguousarray(rows, self.dtype).data)
-                file.truncate()  # what a killed run had begun
+                file.seek(int(self._start(j)) * self.width * self.dtype.itemsize)
+                file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
-            progress = {"format": FORMAT, "chunks": self.done + 1, "width": width}
-            write_text(self._note, json.dumps(progress) + "\n")
-        self.done, self.width = self.done + 1, width
+            checksums = [*self._checksums[:j], zlib.crc32(data), *self._checksums[j + 1 :]]
+            note = {"format": FORMAT, "width": self.width, "checksums": checksums}
+            write_text(self._note, json.dumps(note) + "\n")
+        self._checksums = checksums
 
     def rows(self) -> FileRows:
-        """All rows, by the number of their text."""
+        """Return all rows, by the number of their text."""
         return FileRows(self._file, (self.n, self.width), self.dtype, places=self._places)
 
     @property
@@ -82,29 +138,57 @@ class Store:
 
     @property
     def _note(self) -> Path:
-        return self.folder / "done.json"
+        return self.folder / NOTE
 
     def _start(self, chunk: Any) -> Any:
-        """How many texts stand before a chunk; also of an array of chunks."""
+        """Count the texts before a chunk, or before each of an array of chunks."""
         return chunk * (self.n // self.num_chunks) + np.minimum(chunk, self.n % self.num_chunks)
 
     def _places(self, ids: Array) -> Array:
-        """Where texts stand in the file."""
+        """Return where texts stand in the file."""
         places: Array = self._start(ids % self.num_chunks) + ids // self.num_chunks
         return places
 
-    def _progress(self) -> tuple[int, int]:
-        """Chunks that are there and the width of a row; 0 and 0 where nothing is."""
-        if not self._note.exists():
-            return 0, 0
+    def _load_note(self) -> None:
+        """Learn which chunks should be there; `read` finds out whether they are."""
+        self._checksums, self.width = [None] * self.num_chunks, 0
         try:
-            noted = json.loads(self._note.read_text(encoding="utf-8"))
-            done, width, known = int(noted["chunks"]), int(noted["width"]), noted["format"] == FORMAT
-        except (ValueError, KeyError, TypeError):
-            done, width, known = 0, 0, False
-        size = self._file.stat().st_size if self._file.exists() else 0
-        whole = size >= int(self._start(done)) * width * self.dtype.itemsize
-        if not known or not whole or not 0 < done <= self.num_chunks or width <= 0:
-            logger.warning("what %s holds is damaged and is encoded again.", self.folder)
-            return 0, 0
-        return done, width
+            note = json.loads(self._note.read_text(encoding="utf-8"))
+            width, checksums = note["width"], note["checksums"]
+            known = note["format"] == FORMAT and isinstance(checksums, list) and len(checksums) == self.num_chunks
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        except (OSError, ValueError, KeyError, TypeError):
+            known = False
+        if not known or not isinstance(width, int) or width <= 0:
+            self._warn("is damaged, or was written by another version, and is encoded again")
+            return
+        self._checksums, self.width = checksums, width
+
+    def _warn(self, what: str) -> None:
+        """Say once that something has to be encoded again."""
+        if not self._warned:
+            logger.warning("%s %s.", self.folder, what)
+        self._warned = True
+
+    @contextmanager
+    def _writing(self, then: str) -> Iterator[None]:
+        """Report in one sentence that a file cannot be written, and what to do `then` if the disk is full."""
+        with room_for("what was encoded", then):
+            try:
+                yield
+            except (DiskFullError, UnwritableError):
+                raise
+            except OSError as error:
+                if error.errno in FULL:
+                    raise
+                raise UnwritableError(
+                    f"{self.folder} cannot be written to ({error}); delete it or choose another cache folder."
+                ) from error
+
+
+def remove_stores(folder: Path, *, only_empty: bool = False) -> None:
+    """Remove the stores in a folder, or those without a single chunk, and nothing else that is there."""
+    for path in folder.iterdir():
+        if STORE.fullmatch(path.name) and not (only_empty and (path / NOTE).exists()):
+            shutil.rmtree(path, ignore_errors=True)

@@ -37,6 +37,14 @@ class Prompts:
     corpus_name: str | None = None
 
 
+class MiningInterrupted(KeyboardInterrupt):
+    """Somebody pressed Ctrl-C while texts were encoded or searched; says how much of the encoding is kept."""
+
+    def __init__(self, kept: int, total: int, folder: Path) -> None:
+        super().__init__(f"{kept:,} of {total:,} texts are encoded and kept in {folder}")
+        self.kept, self.total, self.folder = kept, total, folder
+
+
 @dataclass(frozen=True)
 class Mined:
     """The negatives of every query, best first, padded with -1 and minus infinity."""
@@ -72,12 +80,17 @@ def mine_texts(
         multi_process: Encode on several devices.
         cache_folder: Where codes and floats are kept; by default a temporary folder.
         progress: Show bars on a terminal.
+
+    Raises:
+        MiningInterrupted: Ctrl-C was pressed, and there is a cache folder to resume from.
+        FolderInUseError: Another process encodes the same texts in the same cache folder.
     """
     prompts = prompts or Prompts()
-    with _folder(cache_folder) as folder:
+    kept: dict[str, int] = {}
+    with _folder(cache_folder) as folder, _interruptions(kept, pairs, cache_folder):
         with _pool(model, multi_process) as pool:
             encoder = Encoder(
-                model, folder, options.bits, options.center, bool(options.rescore), batch_size, pool, progress
+                model, folder, options.bits, options.center, bool(options.rescore), batch_size, pool, progress, kept
             )
             corpus = encoder.encoded("document", pairs.corpus, prompts.corpus, prompts.corpus_name)
             # Queries are centred by the mean of the corpus: codes are comparable only if both are seen from one point.
@@ -148,6 +161,17 @@ def _folder(given: str | Path | None) -> Iterator[Path]:
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def _interruptions(kept: dict[str, int], pairs: Pairs, folder: str | Path | None) -> Iterator[None]:
+    """Say on Ctrl-C what a run can resume from."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        if folder is None:
+            raise
+        raise MiningInterrupted(sum(kept.values()), len(pairs.corpus) + len(pairs.queries), Path(folder)) from None
 
 
 @contextmanager

@@ -1,0 +1,354 @@
+"""Kill `lookalike mine` at random moments, alone and beside a second process, and compare what comes out in the end.
+
+python -m benchmarks.kill_mine [--kills 100] [--pairs 8000] [--out FILE | --record]
+
+Every process is a real one and dies of SIGKILL. They are forked from this one, which has imported everything, so that
+kills land in the work and not in the imports. A trial resumes the same command, killing it again and again, until its
+output is there, and then compares it byte for byte with that of an undisturbed run.
+"""
+
+import json
+import os
+import random
+import signal
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any
+
+import torch
+import typer
+
+from benchmarks import record
+
+WHOLE = 100  # kills
+DEADLINE = 120.0  # seconds that any single process may take
+POLL = 0.0005  # seconds between looks at a process or its files
+WORDS = [f"{a}{b}" for a in ("ba", "ce", "di", "fo", "gu", "ha") for b in ("l", "m", "n", "r", "s", "t", "x")]
+ANY_TIME, CHUNK_WRITTEN, OUTPUT_WRITTEN = "any time", "a chunk is written", "the output is written"
+MOMENTS = (ANY_TIME, ANY_TIME, CHUNK_WRITTEN, OUTPUT_WRITTEN)
+ALONE, ONE_OUTPUT, ONE_CACHE = "alone", "two processes, one output", "two processes, one cache folder"
+
+
+def save_model(folder: Path) -> Path:
+    """Save a sentence-transformers model of a few thousand random weights that knows `WORDS`; returns its folder."""
+    import sentence_transformers  # noqa: PLC0415
+    import transformers  # noqa: PLC0415
+
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]) + "\n")
+    torch.manual_seed(0)
+    config = transformers.BertConfig(
+        vocab_size=5 + len(WORDS), hidden_size=32, num_hidden_layers=1, num_attention_heads=2, intermediate_size=48,
+        max_position_embeddings=40, initializer_range=0.6,
+    )  # fmt: skip
+    transformers.BertModel(config).save_pretrained(folder / "bert")
+    transformers.BertTokenizer(str(folder / "vocab.txt")).save_pretrained(folder / "bert")
+    model = sentence_transformers.SentenceTransformer(
+        str(folder / "bert"), prompts={"ask": "bal "}, device="cpu"
+    )  # adds mean pooling
+    model.max_seq_length = 32
+    model.save(str(folder / "model"))
+    return folder / "model"
+
+
+def write_pairs(path: Path, number: int) -> Path:
+    """Write pairs of random words; returns the path."""
+    rng = random.Random(0)
+    with path.open("w") as file:
+        for i in range(number):
+            query, answer = (" ".join(rng.choices(WORDS, k=k)) for k in (4, 9))
+            file.write(json.dumps({"query": f"{query} {i}", "answer": f"{answer} {i}"}) + "\n")
+    return path
+
+
+@dataclass
+class Process:
+    """A forked `lookalike mine`, what it writes on the screen, and how it ended."""
+
+    arguments: list[str]
+    screen: Path
+    pid: int = 0
+    status: int | None = None
+
+    def __post_init__(self) -> None:
+        sys.stdout.flush()
+        self.pid = os.fork()
+        if self.pid == 0:
+            self._run()
+
+    def _run(self) -> None:
+        """Be the command, in the child; never returns."""
+        code = 70
+        try:
+            handle = os.open(self.screen, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+            os.dup2(handle, 1)
+            os.dup2(handle, 2)
+            sys.argv = ["lookalike", *self.arguments]
+            from lookalike.cli import main  # noqa: PLC0415
+
+            main()
+        except SystemExit as ended:
+            code = ended.code if isinstance(ended.code, int) else 1
+        finally:
+            sys.stdout.flush()
+            os._exit(code)
+
+    def ended(self) -> bool:
+        """Whether it has ended; does not wait."""
+        if self.status is None:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            self.status = status if pid else None
+        return self.status is not None
+
+    def wait(self) -> None:
+        """Wait for its end, for so long as is reasonable."""
+        deadline = time.monotonic() + DEADLINE
+        while not self.ended():
+            if time.monotonic() > deadline:
+                os.kill(self.pid, signal.SIGKILL)
+                raise TimeoutError(f"{self.arguments} did not end within {DEADLINE:.0f} seconds.")
+            time.sleep(POLL)
+
+    def kill(self) -> bool:
+        """Kill it; whether it was still running."""
+        if self.ended():
+            return False
+        os.kill(self.pid, signal.SIGKILL)
+        self.wait()
+        return os.WIFSIGNALED(self.status or 0)
+
+    @property
+    def code(self) -> int:
+        """Its exit code; minus the signal that ended it."""
+        return os.waitstatus_to_exitcode(self.status or 0)
+
+    def said(self) -> str:
+        """Return what it wrote on the screen."""
+        return " ".join(self.screen.read_text(errors="replace").split())
+
+
+@dataclass
+class Outcome:
+    """What is counted over all trials."""
+
+    kills: Counter[str] = field(default_factory=Counter)
+    moments: Counter[str] = field(default_factory=Counter)
+    refusals: Counter[str] = field(default_factory=Counter)
+    outputs: Counter[str] = field(default_factory=Counter)
+    unexpected: list[str] = field(default_factory=list)
+    leftovers: list[str] = field(default_factory=list)
+    trials: int = 0
+
+    def note_end(self, process: Process, others: list[int]) -> None:
+        """Judge how a process ended that was not killed."""
+        said = process.said()
+        if process.code == 0:
+            return
+        if "is in use by" in said:
+            named = any(f"is in use by process {pid} (" in said for pid in others)
+            self.refusals["named the holder" if named else "said: another process"] += 1
+        elif process.code == 2 and "exists; --force overwrites it" in said:
+            self.refusals["the output was there"] += 1
+        else:
+            self.unexpected.append(f"exit {process.code}: {said[-400:]}")
+
+    @property
+    def failed(self) -> bool:
+        """Whether something came out wrong."""
+        return bool(self.unexpected or self.leftovers or self.outputs["unequal"])
+
+
+@dataclass
+class Trials:
+    """Repeated trials on one model and one file of pairs."""
+
+    model: Path
+    pairs: Path
+    folder: Path
+    seed: int = 0
+    expected: bytes = b""
+    duration: float = 0.0
+    outcome: Outcome = field(default_factory=Outcome)
+
+    def __post_init__(self) -> None:
+        self.rng = random.Random(self.seed)
+        work = self._new_folder("undisturbed")
+        began = time.monotonic()
+        process = self._start(work, "out.jsonl")
+        process.wait()
+        if process.code:
+            raise RuntimeError(f"an undisturbed run failed: {process.said()}")
+        self.duration = time.monotonic() - began
+        self.expected = (work / "out.jsonl").read_bytes()
+
+    def run(self, kills: int) -> Outcome:
+        """Run trials until so many processes were killed, half of them beside another one."""
+        half = kills // 2
+        while self._killed(ALONE) < kills - half:
+            self._trial(ALONE, kills - half - self._killed(ALONE))
+        modes = (ONE_OUTPUT, ONE_CACHE)
+        while (done := sum(map(self._killed, modes))) < half:
+            self._trial(modes[self.outcome.trials % 2], half - done)
+        return self.outcome
+
+    def _killed(self, mode: str) -> int:
+        return self.outcome.kills[mode]
+
+    def _trial(self, mode: str, most: int) -> None:
+        """Kill and resume until the output is there, then look at it."""
+        self.outcome.trials += 1
+        work = self._new_folder(f"trial-{self.outcome.trials}")
+        names = ["out.jsonl", "out.jsonl" if mode == ONE_OUTPUT else "second.jsonl"][: 1 if mode == ALONE else 2]
+        shared = work / "cache" if mode == ONE_CACHE else None
+        for _ in range(self.rng.randint(1, 5)):
+            if all((work / name).exists() for name in names) or most <= 0:
+                break
+            processes: list[Process] = []
+            for name in [name for name in names if not (work / name).exists()]:
+                if processes:
+                    time.sleep(self.rng.random() * self.duration / 2)  # the second meets the first at work
+                processes.append(self._start(work, name, shared))
+            most -= self._disturb(mode, work, processes, most)
+        for name in dict.fromkeys(names):
+            self._finish(work, name, shared)
+        if shared is not None:  # what the cache holds is right for later runs as well
+            self._finish(work, "later.jsonl", shared)
+
+    def _disturb(self, mode: str, work: Path, processes: list[Process], most: int) -> int:
+        """Kill one of the processes, sometimes the other one too; returns how many were killed."""
+        killed = 0
+        pids = [process.pid for process in processes]
+        for process in self.rng.sample(processes, len(processes)):
+            last_one = killed > 0 and self.rng.random() < 0.5
+            if killed < most and not last_one:
+                moment = self._wait_for(self.rng.choice(MOMENTS), process, work)
+                if process.kill():
+                    killed += 1
+                    self.outcome.kills[mode] += 1
+                    self.outcome.moments[moment] += 1
+                    continue
+            process.wait()
+            self.outcome.note_end(process, [pid for pid in pids if pid != process.pid])
+        return killed
+
+    def _wait_for(self, moment: str, process: Process, work: Path) -> str:
+        """Wait until the process has ended, the moment has come or it comes no more; returns what it was."""
+        happened: dict[str, Callable[[], bool]] = {
+            ANY_TIME: lambda: False,
+            CHUNK_WRITTEN: _changes(lambda: _row_sizes(work)),
+            OUTPUT_WRITTEN: lambda: any(work.glob("*.jsonl.*.tmp")),
+        }
+        end = time.monotonic() + self.duration * 1.1 * (self.rng.random() if moment == ANY_TIME else 1.0)
+        while not process.ended() and time.monotonic() < end:
+            if happened[moment]():
+                time.sleep(self.rng.random() * 0.01)  # a little into it, or after it
+                return moment
+            time.sleep(POLL)
+        return ANY_TIME
+
+    def _finish(self, work: Path, name: str, shared: Path | None) -> None:
+        """Let the command end, and compare."""
+        output = work / name
+        if not output.exists():
+            process = self._start(work, name, shared)
+            process.wait()
+            self.outcome.note_end(process, [])
+        equal = output.exists() and output.read_bytes() == self.expected
+        self.outcome.outputs["equal" if equal else "unequal"] += 1
+        self.outcome.leftovers += [path.name for path in work.glob(f"{output.stem}.*.tmp")]
+
+    def _start(self, work: Path, name: str, shared: Path | None = None) -> Process:
+        more = [] if shared is None else ["--cache-folder", str(shared)]
+        arguments = [
+            "mine",
+            self.pairs,
+            "--model",
+            self.model,
+            "--output",
+            work / name,
+            "--device",
+            "cpu",
+            "--bits",
+            64,
+        ]
+        screen = work / f"screen-{time.monotonic_ns()}.txt"
+        return Process([*map(str, [*arguments, "--batch-size", 128]), *more], screen)
+
+    def _new_folder(self, name: str) -> Path:
+        (self.folder / name).mkdir()
+        return self.folder / name
+
+
+def _row_sizes(folder: Path) -> list[int]:
+    try:
+        return [path.stat().st_size for path in folder.glob("**/rows.bin")]
+    except FileNotFoundError:  # a process has just removed them
+        return []
+
+
+def _changes(look: Callable[[], Any]) -> Callable[[], bool]:
+    """Make a function that says whether something has changed since now."""
+    before = look()
+    return lambda: bool(look() != before)
+
+
+@contextmanager
+def everything_imported() -> Iterator[None]:
+    """Import what the command needs, once for all processes, and keep to one thread: this process is forked."""
+    os.environ.update(HF_HUB_OFFLINE="1", TOKENIZERS_PARALLELISM="false")
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    import sentence_transformers  # noqa: F401, PLC0415
+    import transformers  # noqa: PLC0415
+
+    import lookalike.mining.command  # noqa: F401, PLC0415
+    from lookalike.warmup import compile_kernels  # noqa: PLC0415
+
+    transformers.utils.logging.disable_progress_bar()
+    compile_kernels(64)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+def main(
+    kills: Annotated[int, typer.Option(min=2, help="Processes to kill, half of them beside another one.")] = 100,
+    pairs: Annotated[int, typer.Option(min=100, help="Pairs to mine; a chunk is 2,048 texts.")] = 8000,
+    seed: Annotated[int, typer.Option(help="Of the moments.")] = 0,
+    out: record.Out = None,
+    committed: record.Record = False,
+) -> None:
+    """Kill, resume, compare; fails if an output differs from that of an undisturbed run."""
+    path = record.destination("kill_mine", out, committed, whole=kills >= WHOLE)
+    with everything_imported(), tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        began = time.monotonic()
+        trials = Trials(save_model(folder / "model"), write_pairs(folder / "pairs.jsonl", pairs), folder, seed)
+        outcome = trials.run(kills)
+        seconds = time.monotonic() - began
+    result = {
+        "settings": {"kills": kills, "pairs": pairs, "seed": seed, "undisturbed_s": round(trials.duration, 2)},
+        "kills": {"total": outcome.kills.total(), **outcome.kills},
+        "moments": dict(outcome.moments),
+        "trials": outcome.trials,
+        "second_processes": dict(outcome.refusals),
+        "outputs": {"equal": 0, "unequal": 0, **outcome.outputs},
+        "temporary_files_left": outcome.leftovers,
+        "unexpected": outcome.unexpected,
+        "seconds": round(seconds),
+    }
+    print(json.dumps(result, indent=1))
+    if outcome.failed:
+        sys.exit(1)
+    record.finish(path, result)
+
+
+if __name__ == "__main__":
+    typer.run(main)
