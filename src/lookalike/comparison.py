@@ -249,7 +249,8 @@ def cells(row: dict[str, Any]) -> list[str]:
     """A row of the table, as text."""
 
     def percent(value: dict[str, Any]) -> str:
-        deviation = "" if value["sd"] is None else f" ±{100 * value['sd']:.2f}"
+        is_one_model = row["sampler"] == ZERO_SHOT and value["sd"] == 0  # the same pretrained weights for every seed
+        deviation = "" if value["sd"] is None or is_one_model else f" ±{100 * value['sd']:.2f}"
         return f"{100 * value['mean']:.2f}{deviation}"
 
     gain, seconds = row.get("gain_over_random"), row["mining_seconds_per_epoch"]
@@ -285,9 +286,11 @@ def conditions(table: dict[str, Any]) -> str:
     about, settings = table["description"], next(iter(table["settings"].values()))
     where = table["machine"].get("gpu") or table["machine"]["processor"]
     model = f"{table['encoder']}, {table['model']}" if "encoder" in table else table["model"]
+    several = table["seeds"] > 1
+    spread = ", ± standard deviation, over random (R@1) ± standard error" if several else ""
     at_a_time = f", {table['jobs']} runs at a time, so without times" if table["jobs"] > 1 else ""
     return (
         f"{about[0].upper()}{about[1:]}. {model[0].upper()}{model[1:]}, {settings['epochs']} epochs, "
-        f"{settings['batch_size']} pairs per batch, {table['seeds']} seeds; in points, ± standard deviation, over "
-        f"random (R@1) ± standard error; {where}{at_a_time}."
+        f"{settings['batch_size']} pairs per batch, {table['seeds']} seed{'s' if several else ''}; in points{spread}; "
+        f"{where}{at_a_time}."
     )
