@@ -243,3 +243,16 @@ def test_runs_at_a_time_stop_when_their_parent_is_killed(two_at_a_time):
     assert all(in_use(folder) for folder in folders)
     process.kill()
     wait_until(lambda: not any(in_use(folder) for folder in folders))
+
+
+def test_the_columns_of_a_table_are_checked_before_a_model_is_loaded(run_here, tmp_path, monkeypatch):
+    (tmp_path / "three.csv").write_text("id,title,text\n1,Cats,Cats purr\n2,Dogs,Dogs bark\n")
+
+    def load(*_):
+        pytest.fail("a model was loaded")
+
+    monkeypatch.setattr("lookalike.comparison.build", load)
+    for command in (("train", "texts"), ("compare", "texts")):
+        code, _, errors = run_here(*command, "--root", "three.csv")
+        assert code == 2
+        assert "has the columns id, title, text" in errors

@@ -15,7 +15,7 @@ from rich.table import Table
 
 from lookalike.comparison import (
     HEADINGS,
-    build,
+    build_and_load,
     cells,
     compare,
     conditions,
@@ -87,8 +87,7 @@ def run_training(
         RunFolder(folder).check_free(force=force)
         RunFolder(folder).check(asdict(each), resume=goes_on, force=force)
     is_finished = resume and RunFolder(folders[0]).result.exists()
-    built = None if is_finished else build(plan.model, settings.seed)
-    loaded = source.load(progress=True)
+    built, loaded = build_and_load({} if is_finished else plan.model, settings.seed, source)
     console.print(f"{loaded.description[0].upper()}{loaded.description[1:]}.", highlight=False)
     rows: dict[str, list[dict[str, Any]]] = {}
     continued = [RunFolder(folders[0]).command, *([f"--baseline {baseline}"] if len(runs) > 1 else [])]

@@ -46,6 +46,19 @@ def build(model: dict[str, Any], seed: int) -> Built:
     return Built(make_encoder(**model), torch.get_rng_state())
 
 
+def build_and_load(model: dict[str, Any], seed: int, source: DataSource) -> tuple[Built | None, RetrievalData]:
+    """Build an encoder and load the data, first what fails sooner: images may take long to read, models to download.
+
+    Args:
+        model: Of `make_encoder`; empty where none is needed.
+        seed: As in `build`.
+        source: The data set.
+    """
+    loaded = source.load(progress=True) if source.is_table else None
+    built = build(model, seed) if model else None
+    return built, source.load(progress=True) if loaded is None else loaded
+
+
 def train_by_name(
     source: DataSource,
     settings: Settings,
@@ -131,8 +144,7 @@ def compare(
             RunFolder(run.folder).check_free(force=force)
             RunFolder(run.folder).check(asdict(run.settings), resume=not force, force=force)
         is_done = all(RunFolder(run.folder).result.exists() for run in runs) and not force
-        built = None if is_done else build(model, runs[0].settings.seed)  # before data are read, which may take long
-        loaded = source.load(progress=True)
+        built, loaded = build_and_load({} if is_done else model, runs[0].settings.seed, source)
         if force:
             _clear(out, runs)
         report(loaded.description)

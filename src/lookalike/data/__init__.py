@@ -43,6 +43,11 @@ class DataSource:
     root: str | None = None
     options: dict[str, Any] = field(default_factory=dict)
 
+    @property
+    def is_table(self) -> bool:
+        """Whether the data are rows of a file, read within seconds, whose columns a user may have to name."""
+        return self.name == "texts"
+
     def load(self, *, progress: bool = False) -> RetrievalData:
         """The data set; as `load_data`.
 
