@@ -126,6 +126,22 @@ def _search_gpu() -> str:
     return f"{_markdown(header, rows)}\n\n{note}"
 
 
+def _search_gpu_codes() -> str:
+    result = record.read("search_gpu_codes")
+    settings, gpu = result["settings"], result["gpu"]
+    times = {(row["codes"], row["filters"], row["bits"]): 1000 * row["seconds"] for row in result["search"]}
+    lengths = sorted({bits for _, _, bits in times})
+    rows = [
+        [codes, filters, *(f"{times[codes, filters, bits]:.0f} ms" for bits in lengths)]
+        for codes, filters in dict.fromkeys((codes, filters) for codes, filters, _ in times)
+    ]
+    note = (
+        f"{settings['rows']:,} codes in themselves, k = {settings['k']}, median of {settings['repeats']}; {gpu['name']}, "
+        f"CUDA {gpu['cuda']}, torch {result['versions']['torch']}; from `benchmarks/results/search_gpu_codes.json`."
+    )
+    return f"{_markdown(['codes', 'left out', *(f'{bits} bits' for bits in lengths)], rows)}\n\n{note}"
+
+
 def _guard() -> str:
     result = record.read("guard")
     rows = [
@@ -368,6 +384,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "quality": _quality,
     "search": _search,
     "search_gpu": _search_gpu,
+    "search_gpu_codes": _search_gpu_codes,
     "encode": _encode,
     "guard": _guard,
     "batches": _batches,
