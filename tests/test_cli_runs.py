@@ -69,13 +69,19 @@ def test_what_was_typed_is_checked_first(run_here, tmp_path, command, arguments,
     ("arguments", "sentence"),
     [
         (("--baseline", "hard"), "there is no sampler 'hard'"),
-        (("--seed", "-1"), "seed must be at least 0, got -1"),
+        (("--seed", "-1"), "seed must be at least 0 and below 2**63, got -1"),
         (("--sampler", "lsh:64", "--target-overlap", "0.3"), "--target-overlap means nothing for the sampler lsh:64"),
         (("--resume", "--force"), "--resume continues a run and --force overwrites it: give one of them."),
         (("--out", "file"), "file is a file; a run needs a folder."),
         (("--out", "file/run"), "file is a file; a run needs a folder."),
-        (("--out", "damaged", "--resume"), "damaged/run.json is damaged (sampler is missing)"),
-        (("--out", "wrong", "--resume"), "wrong/run.json is damaged (epochs must be at least 1, got -3)"),
+        (
+            ("--out", "damaged", "--resume"),
+            "damaged/run.json is damaged (sampler is missing). --force begins",
+        ),
+        (
+            ("--out", "wrong", "--resume"),
+            "wrong/run.json is damaged (epochs must be at least 1, got -3). --force",
+        ),
     ],
 )
 @pytest.mark.usefixtures("nothing_loads")
@@ -256,3 +262,31 @@ def test_the_columns_of_a_table_are_checked_before_a_model_is_loaded(run_here, t
         code, _, errors = run_here(*command, "--root", "three.csv")
         assert code == 2
         assert "has the columns id, title, text" in errors
+
+
+def test_a_baseline_never_takes_the_place_of_the_run(run_here, tmp_path, monkeypatch):
+    data = write_glyph_file(tmp_path / "own.npz")
+    monkeypatch.setattr("lookalike.commands.build_and_load", lambda *_: pytest.fail("something was loaded"))
+    for arguments, sentence in (
+        (("--baseline", "random", "--out", "runs/own-random-seed0", "--force"), "is where the baseline goes"),
+        (("--baseline", "lsh"), "--baseline lsh is the run itself"),
+    ):
+        code, _, errors = run_here("train", data, *arguments)
+        assert code == 2
+        assert sentence in errors
+
+
+def test_errors_of_the_system_are_said_in_one_line(run_here):
+    code, _, errors = run_here("train", "--out", "x" * 300)
+    assert code == 2
+    assert "File name too long" in errors
+    assert errors.count("\n") == 1
+
+
+def test_a_comparison_is_not_mixed_with_a_run(run_here, tmp_path):
+    data = write_glyph_file(tmp_path / "own.npz")
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "run.json").write_text("{}")
+    code, _, errors = run_here("compare", data, "--out", "run")
+    assert code == 2
+    assert "run is the folder of a run" in errors

@@ -7,7 +7,8 @@ import sys
 
 import pytest
 
-from lookalike.files import UnwritableError, replacing
+from lookalike import locks
+from lookalike.files import UnwritableError, remove_leftovers, replacing
 from lookalike.locks import FolderInUseError, locked
 
 HOLD = """
@@ -49,13 +50,57 @@ def test_one_process_cannot_hold_a_folder_twice(tmp_path):
         pass
 
 
+def test_nothing_is_left_of_a_lock(tmp_path):
+    with locked(tmp_path / "new" / "folder"):
+        pass
+    assert list(tmp_path.iterdir()) == []
+    with locked(tmp_path / "new"):
+        (tmp_path / "new" / "kept").write_text("")
+    assert [path.name for path in (tmp_path / "new").iterdir()] == ["kept"]
+
+
+def test_a_file_of_the_user_is_never_taken_for_a_leftover(tmp_path):
+    (tmp_path / "notes.tmp").write_text("mine")
+    (tmp_path / "folder.tmp").mkdir()
+    with locked(tmp_path):
+        pass
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["folder.tmp", "notes.tmp"]
+
+
 def test_leftovers_of_killed_saves_are_removed(tmp_path):
     with replacing(tmp_path / "checkpoint.pt") as temporary:
-        left = tmp_path / temporary.name.replace("checkpoint", "other")
-        left.write_text("half a file")
+        name = temporary.name
+    (tmp_path / name).write_text("half a file")
+    (tmp_path / "other.tmp").write_text("mine")
+    remove_leftovers(tmp_path / "checkpoint.pt")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoint.pt", "other.tmp"]
+
+
+def test_a_lock_file_that_its_holder_removes_is_not_held_twice(tmp_path, monkeypatch):
+    """A process opens the lock file, the holder removes it and lets go, and only then the process takes the lock."""
+    take, taken = locks._lock, []
+
+    def late(handle):
+        if not taken:
+            taken.append(handle)
+            (tmp_path / locks.LOCK).unlink()
+            (tmp_path / locks.LOCK).write_text("")  # that of a third process
+        take(handle)
+
+    monkeypatch.setattr(locks, "_lock", late)
     with locked(tmp_path):
-        assert sorted(path.name for path in tmp_path.iterdir() if path.suffix == ".tmp") == []
-    assert (tmp_path / "checkpoint.pt").exists()
+        with pytest.raises(FolderInUseError), locked(tmp_path):
+            pass
+        assert (tmp_path / locks.LOCK).exists()
+
+
+@pytest.mark.usefixtures("holder")
+@pytest.mark.parametrize("content", ["{", "[" * 100_000, '{"pid": -1}', f'{{"pid": {10**30}, "host": "x"}}', "[]"])
+def test_a_holder_that_cannot_be_told_is_another_process(tmp_path, content, monkeypatch):
+    monkeypatch.setattr(locks, "PAUSE", 0)
+    (tmp_path / locks.HOLDER).write_text(content)
+    with pytest.raises(FolderInUseError, match="in use by another process"), locked(tmp_path):
+        pass
 
 
 def test_a_file_in_place_of_the_folder(tmp_path):

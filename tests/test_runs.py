@@ -269,9 +269,9 @@ def test_force_that_is_killed_never_leaves_a_result_under_another_configuration(
 
 def test_temporary_files_of_killed_saves_are_removed(tmp_path):
     stopped(tmp_path, 5)
-    (tmp_path / "checkpoint.pt.abc.tmp").write_bytes(b"half")
-    (tmp_path / "model.abc.tmp").mkdir()
-    (tmp_path / "model.abc.tmp" / "model.safetensors").write_bytes(b"half")
+    (tmp_path / "checkpoint.pt.abc_1234.tmp").write_bytes(b"half")
+    (tmp_path / "model.abc_1234.tmp").mkdir()
+    (tmp_path / "model.abc_1234.tmp" / "model.safetensors").write_bytes(b"half")
     trained(tmp_path, resume=True)
     assert names(tmp_path) == FILES
 
@@ -279,7 +279,7 @@ def test_temporary_files_of_killed_saves_are_removed(tmp_path):
 def test_what_a_run_leaves_can_be_read_by_whoever_may_read_other_files(tmp_path):
     (tmp_path / "other").write_text("")
     trained(tmp_path / "run")
-    files = [path for path in (tmp_path / "run").rglob("*") if path.is_file() and path.name != ".lock"]
+    files = [path for path in (tmp_path / "run").rglob("*") if path.is_file()]
     assert {path.stat().st_mode for path in files} == {(tmp_path / "other").stat().st_mode}
 
 
@@ -409,7 +409,7 @@ def test_a_read_only_folder_is_said_in_one_sentence(tmp_path, monkeypatch):
     def refuse(*_, **__):
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr("lookalike.locks.FileLock.acquire", refuse)  # permissions do not bind root
+    monkeypatch.setattr("lookalike.locks._acquired", refuse)  # permissions do not bind root
     with pytest.raises(OSError, match=r"cannot be written to \(Permission denied\): choose another folder"):
         trained(tmp_path / "run")
 
@@ -417,3 +417,24 @@ def test_a_read_only_folder_is_said_in_one_sentence(tmp_path, monkeypatch):
 def test_in_use_is_an_error_of_its_own(tmp_path):
     with another_process_in(tmp_path), pytest.raises(FolderInUseError):
         trained(tmp_path)
+
+
+def test_a_checkpoint_that_cannot_be_read_now_is_not_taken_for_damaged(tmp_path, monkeypatch):
+    checkpoints = saved_twice(tmp_path)
+    before = checkpoints.newest.read_bytes()
+
+    def refuse(*_, **__):
+        raise PermissionError(13, "Permission denied", str(checkpoints.newest))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(pathlib.Path, "open", refuse)
+        with pytest.raises(PermissionError):
+            checkpoints.load()
+    assert checkpoints.newest.read_bytes() == before
+
+
+def test_a_run_that_another_process_finishes_meanwhile_is_not_trained_again(tmp_path, monkeypatch):
+    result = trained(tmp_path)
+    monkeypatch.setattr("lookalike.training.finished_result", lambda *_, **__: None)
+    monkeypatch.setattr(RunFolder, "begin", lambda *_, **__: pytest.fail("the run began anew"))
+    assert trained(tmp_path, resume=True) == result

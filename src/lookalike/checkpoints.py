@@ -49,7 +49,8 @@ class Checkpoints:
         """Load the newest state, or, with a warning, the one before it if the newest is damaged.
 
         Raises:
-            ValueError: No checkpoint can be read.
+            ValueError: Both checkpoints are damaged.
+            OSError: A checkpoint that may be whole cannot be read now.
         """
         problems = []
         for path in (self.newest, self.previous):
@@ -57,7 +58,7 @@ class Checkpoints:
                 continue
             try:
                 state = _read(path)
-            except (OSError, ValueError) as error:
+            except ValueError as error:
                 problems.append(f"{path.name}: {first_line(error)}")
                 continue
             if path == self.previous:
@@ -115,6 +116,8 @@ def _read(path: Path) -> dict[str, Any]:
             raise ValueError("its checksum is wrong")
     try:
         state = torch.load(path, map_location="cpu", weights_only=True)
+    except (OSError, MemoryError):  # says nothing about the file
+        raise
     except Exception as error:
         raise ValueError(first_line(error)) from error
     if not isinstance(state, dict):

@@ -29,7 +29,7 @@ from lookalike.interruptions import Interrupted
 from lookalike.loading import Unreadable
 from lookalike.machine import checked_device
 from lookalike.recipes import Recipe, recipe
-from lookalike.runs import RunFolder
+from lookalike.runs import BEGIN_ANEW, RunFolder
 from lookalike.settings import Settings, parse_strategy
 
 SHOWN = 10  # paths of bad images
@@ -69,7 +69,7 @@ def run_training(
         name = data or "glyphs"
         out = _default_folder(name, _changed(recipe(name), chosen).settings, None)
     before = _begun(data, out) if resume and out is not None else {}
-    name = data or before.get("data", "glyphs")
+    name = _found(data or before.get("data", "glyphs"))
     plan = _changed(_recipe_of(name, before, out), chosen)
     source = DataSource(name, before.get("data_root") if root is None else str(root.resolve()), plan.data)
     if print_config:
@@ -80,12 +80,18 @@ def run_training(
     folders = [out or _default_folder(name, settings, None), *(_default_folder(name, each, out) for each in runs[1:])]
     reused = [resume, *[not force] * (len(runs) - 1)]  # a baseline that is there already is not trained again
     # What was typed is checked before anything is loaded.
+    if len(runs) > 1 and runs[0] == runs[1]:
+        raise ValueError(f"--baseline {baseline} is the run itself: choose another, or --baseline none.")
+    if len({folder.resolve() for folder in folders}) < len(folders):
+        raise ValueError(f"{folders[0]} is where the baseline goes: choose another folder with --out.")
     checked_device(device)
     check_encoder(**plan.model)
     source.check()
     for each, folder, goes_on in zip(runs, folders, reused, strict=True):
         RunFolder(folder).check_free(force=force)
         RunFolder(folder).check(asdict(each), resume=goes_on, force=force)
+    if resume and not RunFolder(folders[0]).config.exists():
+        _print_whole(console, f"{folders[0]} holds no run to continue: it begins now.")
     is_finished = resume and RunFolder(folders[0]).result.exists()
     built, loaded = build_and_load({} if is_finished else plan.model, settings.seed, source)
     console.print(f"{loaded.description[0].upper()}{loaded.description[1:]}.", highlight=False)
@@ -117,11 +123,16 @@ def run_training(
     _print_table(console, [*zero_shot(rows), *summary(rows)])
 
 
+def _found(data: str) -> str:
+    """Return the name of a data set, or where a file of glyphs is, so that its run can be continued from anywhere."""
+    return str(Path(data).expanduser().resolve()) if data.endswith(".npz") else data
+
+
 def _begun(data: str | None, out: Path) -> dict[str, Any]:
     """Read the configuration of the run to continue; empty where it was not begun yet."""
     folder = RunFolder(out)
     if folder.config.exists():
-        return folder.read_config()
+        return folder.read_begun()
     folder.check({}, resume=True, force=False)
     if data is None:
         raise ValueError(f"{out} holds no run to continue; to begin one there, say what to train on.")
@@ -135,7 +146,8 @@ def _recipe_of(name: str, before: dict[str, Any], out: Path | None) -> Recipe:
     try:
         return usual.changed(begun, before.get("model_options", {}), before.get("data_options"))
     except (ValueError, TypeError) as error:
-        raise ValueError(f"{RunFolder(out or Path()).config} is damaged ({str(error).rstrip('.')}).") from None
+        config = RunFolder(out or Path()).config
+        raise ValueError(f"{config} is damaged ({str(error).rstrip('.')}). {BEGIN_ANEW}") from None
 
 
 def run_comparison(
@@ -153,6 +165,7 @@ def run_comparison(
 ) -> None:
     """Train every sampler with every seed, print the table and say where it is."""
     console = Console()
+    data = _found(data)
     folder = out or Path("runs") / f"compare-{Path(data).stem}"
     plan = _changed(recipe(data), chosen)
     source = DataSource(data, None if root is None else str(root.resolve()), plan.data)

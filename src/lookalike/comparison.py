@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 
 from lookalike.encoders import check_encoder, make_encoder
-from lookalike.files import writable, write_text
+from lookalike.files import remove_leftovers, writable, write_text
 from lookalike.jobs import in_processes
+from lookalike.locks import locked
 from lookalike.machine import checked_device, versions
-from lookalike.runs import RunFolder, holding
+from lookalike.runs import RunFolder
 from lookalike.training import finished_result, train
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from lookalike.data.retrieval import RetrievalData
     from lookalike.settings import Settings
 
+TABLE, TEXT = "compare.json", "compare.md"
 ZERO_SHOT = "before training"  # the name of its row
 METRICS = ("recall@1", "recall@5", "recall@10", "recall@1%", "mrr@10")
 
@@ -139,7 +141,10 @@ def compare(
         for seed in range(seeds)
         for name, settings in contenders.items()
     ]
-    with holding(out):
+    if RunFolder(out).config.exists():
+        raise ValueError(f"{out} is the folder of a run; a comparison needs one of its own, choose it with --out.")
+    with locked(out):
+        remove_leftovers(out / TABLE, out / TEXT)
         for run in runs:  # before hours are spent on the first
             RunFolder(run.folder).check_free(force=force)
             RunFolder(run.folder).check(asdict(run.settings), resume=not force, force=force)
@@ -172,8 +177,8 @@ def compare(
             "versions": versions(),
         }
         with writable(out):
-            write_text(out / "compare.json", json.dumps(table, indent=1) + "\n")
-            write_text(out / "compare.md", markdown(table))
+            write_text(out / TABLE, json.dumps(table, indent=1) + "\n")
+            write_text(out / TEXT, markdown(table))
     return table
 
 
@@ -186,7 +191,7 @@ class _Run(NamedTuple):
 def _clear(out: Path, runs: list[_Run]) -> None:
     """Remove a comparison: the table first, so that it never stands above runs that it does not count."""
     with writable(out):
-        for name in ("compare.json", "compare.md"):
+        for name in (TABLE, TEXT):
             (out / name).unlink(missing_ok=True)
         for run in runs:
             if run.folder.is_dir():

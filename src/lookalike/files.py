@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import glob
 import os
 import shutil
 import tempfile
@@ -10,9 +11,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # no room, no quota, no larger files allowed
-
-
-READ_ONLY = (errno.EACCES, errno.EPERM, errno.EROFS)
 TEMPORARY = ".tmp"
 
 
@@ -29,24 +27,25 @@ def writable(folder: Path) -> Iterator[None]:
     """Report in one sentence that `folder` cannot be written to.
 
     Raises:
-        UnwritableError: It is read-only, or something in its path is a file.
+        UnwritableError: It is read-only, something in its path is a file, or the system refuses for another reason.
         DiskFullError: Its disk is full.
     """
     try:
         yield
     except (FileExistsError, NotADirectoryError) as error:
         raise UnwritableError(
-            f"{error.filename or folder} is a file where a folder is needed; choose another."
+            f"{error.filename or folder} is a file where a folder is needed: choose another folder, or remove the file."
         ) from error
     except OSError as error:
         if error.errno in FULL:
             raise DiskFullError(
                 f"{folder} cannot be written to ({error.strerror}): make room and try again."
             ) from error
-        if error.errno not in READ_ONLY:
+        if error.errno is None:  # one of ours, which says what is wrong
             raise
+        hint = ", or change its permissions" if error.errno in (errno.EACCES, errno.EPERM) else ""
         raise UnwritableError(
-            f"{folder} cannot be written to ({error.strerror}): choose another folder, or change its permissions."
+            f"{folder} cannot be written to ({error.strerror}): choose another folder{hint}."
         ) from error
 
 
@@ -134,13 +133,14 @@ def _sync_entries(folder: Path) -> None:
             os.close(handle)
 
 
-def remove_leftovers(folder: Path) -> None:
-    """Remove what `replacing` and `replacing_folder` leave in `folder` when their process is killed."""
-    for path in folder.glob(f"*{TEMPORARY}"):
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path, ignore_errors=True)
-        else:
-            path.unlink(missing_ok=True)
+def remove_leftovers(*paths: Path) -> None:
+    """Remove what `replacing` and `replacing_folder` leave beside these paths when their process is killed."""
+    for path in paths:
+        for leftover in path.parent.glob(f"{glob.escape(path.name)}.????????{TEMPORARY}"):
+            if leftover.is_dir() and not leftover.is_symlink():
+                shutil.rmtree(leftover, ignore_errors=True)
+            else:
+                leftover.unlink(missing_ok=True)
 
 
 def cache_folder() -> Path:

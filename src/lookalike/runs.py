@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 from lookalike.checkpoints import Checkpoints
 from lookalike.encoders.saving import save_model
-from lookalike.files import replacing_folder, room_for, writable, write_text
-from lookalike.locks import LOCK, locked
+from lookalike.files import remove_leftovers, replacing_folder, room_for, writable, write_text
+from lookalike.locks import locked
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,6 +32,7 @@ logger = logging.getLogger("lookalike")
 
 CONFIG, METRICS, RESULT, MODEL = "run.json", "metrics.jsonl", "result.json", "model"
 MAY_CHANGE = ("data_root",)  # data that were moved are the same data: their checksum says so
+BEGIN_ANEW = "--force begins the run anew, --out chooses another folder."
 NUMBER = (int, float)
 EXPECTED_CONFIG = {"sampler": str, "seed": int, "epochs": int, "data": str, "model": str, "model_options": dict}
 EXPECTED_RESULT = {"config": dict, "metrics": dict, "seconds": NUMBER, "kept_bytes": int}
@@ -48,8 +49,8 @@ class RunFolder:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Hold the folder for this process, as `holding` does."""
-        with holding(self.path):
+        """Hold the folder for this process, as `locked` does."""
+        with locked(self.path):
             yield
 
     def check_free(self, *, force: bool) -> None:
@@ -89,10 +90,7 @@ class RunFolder:
         if not resume:
             state = "a finished run" if self.result.exists() else f"an unfinished run: {self.command} continues it"
             raise ValueError(f"{self.path} holds {state}; --force overwrites it, --out chooses another folder.")
-        try:
-            before = self.read_config()
-        except ValueError as error:
-            raise ValueError(f"{error} --force begins the run anew, --out chooses another folder.") from None
+        before = self.read_begun()
         differing = [
             f"{name} was {before.get(name)!r}, now {value!r}"
             for name, value in sorted(config.items())
@@ -124,6 +122,7 @@ class RunFolder:
         """
         self.check(config, resume=resume, force=force)
         with writable(self.path):
+            remove_leftovers(self.config, self.metrics, self.result, self.model, self.analysis, *self._states)
             if force and not resume:
                 self.clear()
             write_text(self.config, json.dumps(config, indent=2) + "\n")
@@ -159,6 +158,18 @@ class RunFolder:
         if not self.config.exists():
             raise FileNotFoundError(f"{self.path} holds no run: {CONFIG} is missing.")
         return _read_object(self.config, EXPECTED_CONFIG)
+
+    def read_begun(self) -> dict[str, Any]:
+        """Read the configuration of a run that is to be continued.
+
+        Raises:
+            FileNotFoundError: There is no run.
+            ValueError: The file is damaged; says how to begin anew.
+        """
+        try:
+            return self.read_config()
+        except ValueError as error:
+            raise ValueError(f"{error} {BEGIN_ANEW}") from None
 
     def read_result(self) -> dict[str, Any] | None:
         """Read the result; None if the run is not finished.
@@ -202,26 +213,6 @@ class RunFolder:
             yield
 
 
-@contextmanager
-def holding(folder: Path) -> Iterator[None]:
-    """Hold a folder for this process; one that was created for nothing is removed again.
-
-    Raises:
-        FolderInUseError: Another process works in it.
-        UnwritableError: It cannot be written to.
-    """
-    created = [each for each in (folder, *folder.parents) if not each.exists()]
-    try:
-        with locked(folder):
-            yield
-    finally:
-        if created and folder.is_dir() and [path.name for path in folder.iterdir()] == [LOCK]:
-            with suppress(OSError):  # somebody else has put something there
-                (folder / LOCK).unlink()
-                for each in created:
-                    each.rmdir()
-
-
 def _read_object(path: Path, expected: dict[str, Any]) -> dict[str, Any]:
     """Read a JSON object that has some keys.
 
@@ -230,7 +221,9 @@ def _read_object(path: Path, expected: dict[str, Any]) -> dict[str, Any]:
     """
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
+    except OSError as error:
+        raise ValueError(f"{path} cannot be read ({error.strerror}).") from None
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is damaged ({error}).") from None
     if not isinstance(content, dict):
         raise ValueError(f"{path} is damaged (it holds {type(content).__name__}, not an object).")

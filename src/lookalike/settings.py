@@ -85,7 +85,7 @@ class Settings:
     track_overlap: bool = False
     """Measure every epoch what bits find of the true hard negatives; keeps the epoch's embeddings."""
     evaluate_every: int = 1
-    """Epochs between evaluations; 0: only after the last, which is always evaluated."""
+    """Epochs between evaluations; 0: only before training and after the last epoch, as always."""
     seed: int = 0
     mixed_precision: bool = True
     """On a GPU."""
@@ -120,8 +120,8 @@ class Settings:
 def _check_count(name: str, value: Any) -> None:
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(f"{name} must be an integer, got {type(value).__name__}.")
-    if value < 0:
-        raise ValueError(f"{name} must be at least 0, got {value}.")
+    if not 0 <= value < 2**63:
+        raise ValueError(f"{name} must be at least 0 and below 2**63, got {value}.")
 
 
 def parse_strategy(text: str) -> dict[str, Any]:

@@ -80,6 +80,8 @@ def train(
     if resume and (result := finished_result(folder, keep_checkpoint=keep_checkpoint)) is not None:
         return result
     with folder.held():
+        if resume and (result := folder.read_result()) is not None:  # another process has just finished it
+            return result
         run = TrainingLoop(model, data, settings, torch.device(device), show_progress=show_progress)
         run.try_model()  # before anything is written
         run.compile_kernels()

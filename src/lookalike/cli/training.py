@@ -20,7 +20,7 @@ Guard = Annotated[
 TrackOverlap = Annotated[bool, typer.Option("--track-overlap", help="Measure every epoch what bits find.")]
 EvaluateEvery = Annotated[
     int | None,
-    typer.Option(min=0, help="Epochs between evaluations; 0: after the last.", show_default="1, msmarco 0"),
+    typer.Option(min=0, help="Epochs between evaluations; 0: none in between.", show_default="1, msmarco 0"),
 ]
 Root = Annotated[Path | None, typer.Option(help="Where the data set is.", show_default=False)]
 Model = Annotated[
