@@ -206,7 +206,7 @@ def test_auto_resumes_as_if_nothing_had_happened(paired, stop, tmp_path):
     assert restored.plan == killed.plan
     assert [observe(restored, ids) for ids in restored] == expected[1][0][stop:]
     assert ([observe(restored, ids) for ids in restored], restored.bits) == expected[2]
-    with pytest.raises(ValueError, match="bits was auto, here it is 512"):
+    with pytest.raises(ValueError, match="bits was 'auto', here it is 512"):
         LSHBatchSampler(
             None if paired else labels, 20, bits=512, pairs=400 if paired else None
         ).load_state_dict(killed.state_dict())  # fmt: skip

@@ -31,8 +31,8 @@ def test_classes_are_merged_where_both_sides_agree():
     assert merged_labels(labels, neighbours, suspicious, most=3)[1:] == (0, 1)  # four samples would need four batches
     assert merged_labels(labels, neighbours, suspicious, most=10, fewest=4)[1:] == (0, 1)
     assert merged_labels(labels, neighbours, suspicious, most=10, fewest=3)[1:] == (1, 0)
-    unpaired = np.array([False, True, True, True])  # merging a label that no batch holds costs no label
-    assert merged_labels(labels, neighbours, suspicious, most=10, fewest=3, counted=unpaired)[1:] == (1, 0)
+    pairs = np.array([0, 1, 1, 1])  # merging a label that no batch holds costs no label, and no batch
+    assert merged_labels(labels, neighbours, suspicious, most=1, fewest=3, pairs=pairs)[1:] == (1, 0)
 
 
 def twins(paired):

@@ -203,3 +203,37 @@ def test_collapsed_embeddings_are_said_once(noise, says_so, caplog):
             for ids in sampler:
                 sampler.observe(ids, x[ids])
     assert [message.startswith("the embeddings have collapsed") for message in caplog.messages] == [True] * says_so
+
+
+@pytest.mark.parametrize("scale", [1.0, 30.0])
+def test_embeddings_with_an_offset_have_not_collapsed(scale, caplog):
+    """Dot products tell apart what cosines do not, and codes are centred."""
+    x = scale * (torch.randn(40, 16) + 50)
+    sampler = LSHBatchSampler(np.arange(40) // 2, 8, bits=64)
+    with caplog.at_level("WARNING", "lookalike"):
+        for _ in range(2):
+            for ids in sampler:
+                sampler.observe(ids, x[ids])
+        list(sampler)
+    assert caplog.messages == []
+
+
+def test_epochs_that_are_cut_short_and_rows_that_are_refused_are_not_unseen(caplog):
+    x = torch.randn(40, 16)
+    x[:2] = torch.nan
+    cut, whole = (LSHBatchSampler(np.arange(40) // 2, 8, bits=64) for _ in range(2))
+    with caplog.at_level("WARNING", "lookalike"):
+        for epoch in range(3):
+            cut.set_epoch(epoch)
+            cut.observe(next(iter(cut)), torch.randn(8, 16))
+            for ids in whole:
+                whole.observe(ids, x[ids])
+    assert [message for message in caplog.messages if "never observed" in message] == []
+
+
+def test_observing_a_batch_in_another_order_takes_no_longer_with_every_batch():
+    sampler, looked = LSHBatchSampler(np.arange(4000) // 2, 4, bits=8), []
+    for ids in sampler:
+        sampler.observe(ids[::-1], torch.randn(4, 4))
+        looked.append(sampler.state_dict()["cursor"])
+    assert looked == list(range(1, len(sampler) + 1))

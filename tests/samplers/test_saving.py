@@ -90,6 +90,44 @@ def test_saving_and_loading_never_changes_the_rest_of_the_run(kind, paired, inte
     assert trained(make, x, interruptions) == trained(make, x, {})
 
 
+def test_an_epoch_that_is_to_be_repeated_is_repeated_whole():
+    sampler, x = build("lsh", paired=False), embeddings()
+    for ids in sampler:
+        observe(sampler, ids, x)
+    sampler.set_epoch(0)
+    again = reloaded(sampler, 2, lambda: build("lsh", paired=False))
+    assert list(again) == list(sampler)
+    assert len(list(again)) == len(again)
+
+
+def test_a_caller_that_counts_may_say_that_the_epoch_is_done():
+    sampler, x = build("lsh", paired=False), embeddings()
+    for ids in sampler:
+        observe(sampler, ids, x)
+    restored = build("lsh", paired=False)
+    restored.load_state_dict(sampler.state_dict(len(sampler)))
+    assert list(restored) == list(sampler)
+    assert restored.epoch == 1
+
+
+@pytest.mark.parametrize("change", [{"guard": None}, {"hardness": 0.0}])
+def test_a_guard_that_is_switched_off_no_longer_acts(change):
+    x = torch.nn.functional.normalize(torch.ones(N, 16) + 0.01 * embeddings(), dim=1)
+
+    def made(**options):
+        return LSHBatchSampler(None, BATCH, pairs=N, bits=64, **{"guard": 0.5, **options})
+
+    sampler = made()
+    for _ in range(2):
+        for ids in sampler:
+            observe(sampler, ids, x)
+    loaded = made(**change)
+    loaded.load_state_dict(sampler.state_dict())
+    for name, value in change.items():
+        setattr(sampler, name, value)
+    assert list(sampler) == list(loaded)
+
+
 @pytest.mark.parametrize("kind", sorted(KINDS))
 def test_a_finished_epoch_stays_finished(kind):
     sampler, x = build(kind, paired=False), embeddings()
@@ -211,6 +249,39 @@ def test_a_load_that_fails_changes_nothing(path, value):
         sampler.load_state_dict(damaged(other.state_dict(), path, value))
     assert_equal(sampler.state_dict(), before)
     assert list(batches) == list(iter(reloaded(sampler, 1, lambda: build("lsh", paired=True))))
+
+
+def places(state, path=()):
+    """The paths to everything in a state."""
+    for name, value in state.items():
+        yield (*path, name)
+        if isinstance(value, dict):
+            yield from places(value, (*path, name))
+
+
+@pytest.mark.parametrize("value", [None, "odd", -5, torch.full((2, 3), 99), {}])
+@pytest.mark.parametrize("kind", ["auto", "incremental", "random"])
+def test_whatever_is_wrong_in_a_state_it_is_refused_whole_or_loads(kind, value):
+    x = embeddings()
+    saved, sampler = build(kind, paired=True), build(kind, paired=True)
+    for ids in saved:
+        observe(saved, ids, x)
+    next(iter(saved))
+    saved.observe([0, 1], query=x[:2], reference=x[:2])
+    state, before = saved.state_dict(), copy.deepcopy(sampler.state_dict())
+    for path in places(state):
+        if path[0] == "adjustable" and len(path) > 1:
+            continue  # these may be anything
+        try:
+            sampler.load_state_dict(damaged(state, path, value))
+        except ValueError:
+            assert_equal(sampler.state_dict(), before)
+        else:  # it may stand for nothing kept, as None does; what was loaded can be trained with
+            for _ in range(2):
+                for ids in sampler:
+                    observe(sampler, ids, x)
+            sampler = build(kind, paired=True)
+            before = copy.deepcopy(sampler.state_dict())
 
 
 def assert_equal(a, b):

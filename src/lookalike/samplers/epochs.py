@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("lookalike")
 
 Array = np.ndarray[Any, Any]
+LOOKED_AT = 64  # batches that are compared with what is observed; training skips few
 
 
 class EpochBatchSampler(BatchSampler):
@@ -121,7 +122,7 @@ class EpochBatchSampler(BatchSampler):
         if epoch != self.epoch:
             self._begin(epoch)
         elif self._finished:
-            self._finished, self._start = False, 0
+            self._finished, self._start, self._yielded, self._observed = False, 0, 0, 0
 
     def observe(
         self,
@@ -163,7 +164,8 @@ class EpochBatchSampler(BatchSampler):
     def state_dict(self, position: int | None = None) -> dict[str, Any]:
         """Return everything that a killed run needs to go on with the very next batch.
 
-        `position` says how many batches of this epoch are done, where the caller counts them. Otherwise the next batch
+        `position` says how many batches of this epoch are done, where the caller counts them (with `shard=False` those
+        of all ranks). Otherwise the next batch
         is the one after the last that was observed, or, as long as nothing was ever observed, the first that was not
         yielded. Tensors are references, as in `nn.Module.state_dict`: save before going on.
 
@@ -182,7 +184,7 @@ class EpochBatchSampler(BatchSampler):
             "adjustable": self._adjustable(),
             "rank": rank,
             "epoch": self.epoch,
-            "finished": self._finished and cursor >= len(self),
+            "finished": cursor >= len(self),
             "cursor": cursor,
             "follows_observations": self._follows_observations,
             "composed": self._composed,
@@ -202,12 +204,13 @@ class EpochBatchSampler(BatchSampler):
         is_own = state["rank"] == ranks.world()[0]
         if not self._load_kept_state(state["kept"], is_own=is_own):
             logger.warning(
-                "the state was saved by rank %d alone, in the middle of an epoch: what other ranks had observed since "
-                "its beginning is lost, and their samples keep older codes. Call synchronize() on every rank before "
-                "one of them saves, or save the state of every rank.",
+                "the state was saved by rank %d alone: what other ranks had observed in epoch %d is lost, and their "
+                "samples have older codes or none. Call synchronize() on every rank before one of them saves, or save "
+                "the state of every rank.",
                 state["rank"],
+                state["epoch"],
             )
-        self.epoch, self._finished = state["epoch"], state["finished"]
+        self.epoch, self._finished = state["epoch"], state["finished"] or state["cursor"] >= len(self)
         self._composed, self._follows_observations = state["composed"], state["follows_observations"]
         self._take_share()
         self._start = self._yielded = self._observed = len(self) if self._finished else state["cursor"]
@@ -318,7 +321,7 @@ class EpochBatchSampler(BatchSampler):
         }
 
     def _begin(self, epoch: int) -> None:
-        self._left_out_before = self._num_left_out if self._start == 0 else None
+        self._left_out_before = self._num_left_out if self._finished and self._start == 0 else None
         self.epoch, self._finished = epoch, False
         self._composed = self._order = self._offsets = None
         self._start = self._yielded = self._observed = 0
@@ -337,9 +340,13 @@ class EpochBatchSampler(BatchSampler):
         """Find out which batch was observed, of those that were yielded. Anything else does not count as progress."""
         if self._order is None or self._offsets is None or len(ids) == 0:
             return
-        for batch in range(self._observed, self._yielded):
+        observed = ids.tolist()
+        furthest = self._observed + LOOKED_AT + (0 if self.shard else ranks.world()[1])
+        for batch in range(self._observed, min(self._yielded, furthest)):
             first, last = self._offsets[batch : batch + 2].tolist()
-            if int(ids[-1]) == int(self._order[last - 1]) and int(ids[0]) in self._order[first:last].tolist():
+            members = self._order[first:last].tolist()
+            ends = observed[-1] == members[-1] and observed[0] in members  # a batch may be observed part by part,
+            if ends or (len(observed) == len(members) and set(observed) == set(members)):  # or in another order
                 self._observed, self._follows_observations = batch + 1, True
                 return
 

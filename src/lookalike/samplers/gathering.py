@@ -24,7 +24,7 @@ class Gathering:
 
     def __init__(self, rows: int = ROWS) -> None:
         self.most = rows
-        self.ids = torch.empty(rows, dtype=torch.int64)
+        self.ids = torch.zeros(rows, dtype=torch.int64)
         self.count = torch.zeros(1, dtype=torch.int64)
         self.rows: Tensor | None = None  # [most, dim], where the embeddings come from
 
@@ -63,14 +63,19 @@ class Gathering:
         """Forget what was put aside."""
         self.count.zero_()
 
-    def check_state(self, state: Any, dim: int | None) -> None:
+    def check_state(self, state: Any, n: int, dim: int | None) -> None:
         """Raise a ValueError if `load_state_dict` could not load it."""
         states.check_tensor(state, "ids", torch.int64, self.ids.shape)
         states.check_tensor(state, "count", torch.int64, [1])
         if not 0 <= int(state["count"]) <= self.most:
             raise states.damaged(f"{int(state['count'])} rows are put aside")
-        rows = state.get("rows")
-        if rows is not None and (dim is None or not isinstance(rows, Tensor) or list(rows.shape) != [self.most, dim]):
+        ids = state["ids"][: int(state["count"])]
+        if len(ids) and not 0 <= int(ids.min()) <= int(ids.max()) < n:
+            raise states.damaged(f"rows are put aside for samples outside 0 to {n - 1}")
+        rows = states.optional(state, "rows", Tensor)
+        if rows is None and len(ids):
+            raise states.damaged("the rows put aside are missing")
+        if rows is not None and (dim is None or not rows.is_floating_point() or list(rows.shape) != [self.most, dim]):
             raise states.damaged("the rows put aside have another shape")
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

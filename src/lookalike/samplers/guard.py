@@ -61,7 +61,7 @@ class Merged(NamedTuple):
 
 
 def merged_labels(
-    labels: Array, neighbours: Array, suspicious: Array, *, most: int, fewest: int = 0, counted: Array | None = None
+    labels: Array, neighbours: Array, suspicious: Array, *, most: int, fewest: int = 0, pairs: Array | None = None
 ) -> Merged:
     """Merge classes that suspect each other, those that agree most first, as far as batches can still be filled.
 
@@ -72,24 +72,23 @@ def merged_labels(
         labels: int32 [n].
         neighbours: Each sample's neighbours, [n, k].
         suspicious: Which of them are likely positives, bool [n, k].
-        most: The most samples that a merged class may have: each needs a batch of its own.
-        fewest: How many labels must be left, because a batch holds as many.
-        counted: Which labels count towards `fewest`, bool [labels]: those that batches are made of. By default all.
+        most: The most pairs that a merged class may have: each needs a batch of its own.
+        fewest: How many labels with pairs must be left, because a batch holds as many.
+        pairs: Pairs of each label, int64 [labels]; by default one for each of its samples.
     """
     anchors, places = np.nonzero(suspicious)
     first, second = labels[anchors], labels[neighbours[anchors, places]]
-    pairs, times = np.unique(
+    suspicions, times = np.unique(
         np.stack([first, second], axis=1)[_first_of_each(anchors, second)], axis=0, return_counts=True
     )
     sizes = np.bincount(labels)
     votes: dict[tuple[int, int], int] = {}
-    for (a, b), count in zip(pairs.tolist(), times.tolist(), strict=True):
+    for (a, b), count in zip(suspicions.tolist(), times.tolist(), strict=True):
         key = (min(a, b), max(a, b))
         votes[key] = votes.get(key, 0) + count
     agreement = {(a, b): count / (sizes[a] + sizes[b]) for (a, b), count in votes.items()}
-    group, total = np.arange(len(sizes)), sizes.copy()
-    counts = sizes > 0 if counted is None else counted.copy()  # whether a group has a label that counts
-    spare, refused = int(counts.sum()) - fewest, 0
+    group, total = np.arange(len(sizes)), (sizes if pairs is None else pairs).copy()  # of each group
+    spare, refused = int((total > 0).sum()) - fewest, 0
 
     def root(label: int) -> int:
         while group[label] != label:
@@ -100,13 +99,12 @@ def merged_labels(
         low, high = sorted((root(a), root(b)))
         if low == high or share <= SHARE:
             continue
-        costs = bool(counts[low] and counts[high])
+        costs = bool(total[low] and total[high])
         if total[low] + total[high] > most or (costs and spare <= 0):
             refused += 1
             continue
         group[high] = low
         total[low] += total[high]
-        counts[low] |= counts[high]
         spare -= costs
     roots = np.array([root(label) for label in range(len(sizes))])
     return Merged(roots[labels].astype(np.int32), int((roots != np.arange(len(sizes))).sum()), refused)

@@ -31,6 +31,8 @@ def check_positives(labels: Array) -> None:
     Raises:
         ValueError: All are.
     """
+    if len(labels) == 0:
+        raise ValueError("there are no labels: give one per sample.")
     alone = int((np.bincount(labels) == 1).sum())
     if alone == len(labels):
         raise ValueError(

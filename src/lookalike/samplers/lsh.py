@@ -21,8 +21,6 @@ from lookalike.search import hamming_topk, search_device
 
 logger = logging.getLogger("lookalike")
 
-COLLAPSED = 1e-3  # of the embeddings' variance is left: differences that no temperature makes visible
-
 
 class LSHBatchSampler(EpochBatchSampler):
     """Batches of mutual hard negatives, found in the bits of the embeddings that training itself produced.
@@ -168,14 +166,11 @@ class LSHBatchSampler(EpochBatchSampler):
         return next(iter(self._streams.values())).table.bits
 
     def _warn_of_collapse(self) -> None:
-        spread = min((s.spread for s in self._streams.values() if s.spread is not None), default=1.0)
-        if spread < COLLAPSED and not self._warned_of_collapse:
+        if any(stream.has_collapsed for stream in self._streams.values()) and not self._warned_of_collapse:
             self._warned_of_collapse = True
             logger.warning(
-                "the embeddings have collapsed: the average cosine between two samples of the last epoch is %.4f, so "
-                "nothing can be told apart and no negative is harder than another; lower the learning rate, warm it up "
-                "longer, or check the loss and the data.",
-                1 - spread,
+                "the embeddings have collapsed: those of the last epoch are almost the same for all samples, so no "
+                "negative is harder than another. Lower the learning rate, warm it up longer, or check loss and data."
             )
 
     def _warn_of_unseen(self) -> None:
@@ -185,7 +180,8 @@ class LSHBatchSampler(EpochBatchSampler):
         if self._labels is not None and not self.paired and not self.self_pairs:
             expected = torch.from_numpy(np.bincount(self._labels)[self._labels] > 1)  # others are in no batch
         unseen = int((expected & ~next(iter(self._streams.values())).table.seen).sum())
-        if unseen > self._left_out_before * (1 if self.paired else 2):  # those could not be observed
+        refused = sum(stream.refused_before for stream in self._streams.values())  # and said so
+        if unseen > refused + self._left_out_before * (1 if self.paired else 2):  # those could not be observed
             self._warned_of_unseen = True
             logger.warning(
                 "%d of %d samples were never observed in a whole epoch and stay random; call observe(ids, embeddings) "
@@ -238,20 +234,25 @@ class LSHBatchSampler(EpochBatchSampler):
         suspicious = np.zeros(tuple(near.shape), bool)
         suspicious[ids.numpy()] = suspected(distances, positives, self.bits, guard).numpy()
         own = labels.numpy().astype(np.int32)
-        in_batches = self._counts() > 0
+        pairs = self._counts()
         merged = merged_labels(
-            own, near.numpy(), suspicious, most=len(self), fewest=self._pairs_per_batch(), counted=in_batches
+            own, near.numpy(), suspicious, most=len(self), fewest=self._pairs_per_batch(), pairs=pairs
         )
         self._guarded = merged.labels
-        logger.info("the guard merged %d of %d labels as likely the same.", merged.num_merged, int(in_batches.sum()))
+        logger.info("the guard merged %d of %d labels as likely the same.", merged.num_merged, int((pairs > 0).sum()))
         if merged.num_refused and not self._warned_of_guard:
             self._warned_of_guard = True
             logger.warning(
-                "guard: %d pairs of labels are likely the same but may still meet in a batch, because batches of %d "
-                "need as many labels; smaller batches, or a guard nearer to 1, keep all of them apart.",
+                "guard: %d pairs of labels are likely the same but may still meet in a batch: %d batches of %d pairs "
+                "leave no room to keep all of them apart. Smaller batches do, and a higher guard suspects fewer.",
                 merged.num_refused,
+                len(self),
                 self._pairs_per_batch(),
             )
+
+    def _compose_all(self) -> list[Tensor]:
+        self._guarded = None
+        return super()._compose_all()
 
     def _batch_labels(self) -> np.ndarray[Any, Any] | None:
         return self._labels if self._guarded is None else self._guarded
@@ -287,10 +288,10 @@ class LSHBatchSampler(EpochBatchSampler):
         for tower, reservoir in self._reservoirs.items():
             reservoir.check_state(states.entry(state, "reservoirs", dict).get(tower), *dims)
         if self.auto:
-            checked_bits(states.entry(states.entry(state, "auto", dict), "bits", int))
+            if not 0 < states.entry(states.entry(state, "auto", dict), "bits", int) <= self._max_bits:
+                raise states.damaged(f"bits in use are {state['auto']['bits']}")
             states.entry(state["auto"], "has_chosen", bool)
-            if state["auto"].get("plan") is not None:
-                BitsPlan(**state["auto"]["plan"])
+            _check_plan(states.optional(state["auto"], "plan", dict))
 
     def _load_kept_state(self, state: dict[str, Any], *, is_own: bool) -> bool:
         is_whole = [stream.load_state_dict(state[tower], is_own=is_own) for tower, stream in self._streams.items()]
@@ -300,6 +301,14 @@ class LSHBatchSampler(EpochBatchSampler):
             self.bits, self._has_chosen = state["auto"]["bits"], state["auto"]["has_chosen"]
             self.plan = None if state["auto"]["plan"] is None else BitsPlan(**state["auto"]["plan"])
         return all(is_whole)
+
+
+def _check_plan(plan: dict[str, Any] | None) -> None:
+    try:
+        if plan is not None:
+            BitsPlan(**plan)
+    except TypeError as error:
+        raise states.damaged(f"the plan of its bits is another ({error})") from None
 
 
 def _known(rows: Tensor | None) -> Tensor:

@@ -16,7 +16,7 @@ def checked_towers(given: dict[str, Any], *, paired: bool) -> dict[str, Tensor]:
     if any((x is None) == (name in names) for name, x in given.items()):
         expected = "query=... and reference=..." if paired else "embeddings"
         raise ValueError(f"observe() of {'paired' if paired else 'labelled'} data takes ids and {expected}.")
-    return {name: as_tensor(given[name]) for name in names}
+    return {name: as_tensor(given[name], name) for name in names}
 
 
 def checked_ids(ids: Any, towers: dict[str, Tensor], num_samples: int) -> Tensor:

@@ -92,7 +92,7 @@ class Reservoir:
     def check_state(self, state: Any, dim: int | None) -> None:
         """Raise a ValueError if `load_state_dict` could not load it."""
         states.check_tensor(state, "seen", torch.bool, self.seen.shape)
-        if state.get("rows") is not None:
+        if states.optional(state, "rows", Tensor) is not None:
             if dim is None:
                 raise states.damaged("it has a reservoir without a rotation")
             states.check_tensor(state, "rows", torch.float32, [len(self.ids), dim])

@@ -19,12 +19,15 @@ def check_state(state: Any, identity: dict[str, Any], num_batches: int, num_samp
     Raises:
         ValueError: The state is of another version or sampler, or damaged.
     """
-    if not isinstance(state, dict) or state.get("version") != VERSION:
-        version = state.get("version") if isinstance(state, dict) else type(state).__name__
-        raise ValueError(f"the state has version {version}, this lookalike reads {VERSION}.")
+    if not isinstance(state, dict) or not _are_equal(state.get("version"), VERSION):
+        found = f"version {state.get('version')}" if isinstance(state, dict) else f"{type(state).__name__}"
+        raise ValueError(
+            f"the state is not of version {VERSION}, which this lookalike reads, but {found}: start without it, or "
+            "install the lookalike that saved it."
+        )
     for name, own in identity.items():
         saved = entry(state, "sampler", dict).get(name)
-        if saved != own:
+        if not _are_equal(saved, own):
             raise ValueError(
                 f"the state is of another sampler: {name} was {saved!r}, here it is {own!r}; "
                 "build the sampler as the saved one was."
@@ -36,22 +39,36 @@ def check_state(state: Any, identity: dict[str, Any], num_batches: int, num_samp
         entry(state, name, kind)
     if state["cursor"] > num_batches:
         raise damaged(f"cursor is {state['cursor']}, but an epoch has {num_batches} batches")
-    if state["composed"] is not None:
-        _check_composed(entry(state, "composed", list), num_batches, num_samples)
+    if optional(state, "composed", list) is not None:
+        _check_composed(state["composed"], num_batches, num_samples)
 
 
 def differences(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
     """Say what has changed, one clause per name."""
     return [
-        f"{name} was {before.get(name)}, here it is {value}" for name, value in now.items() if before.get(name) != value
+        f"{name} was {before.get(name)}, here it is {value}"
+        for name, value in now.items()
+        if not _are_equal(before.get(name), value)
     ]
+
+
+def _are_equal(saved: Any, own: Any) -> bool:
+    return not isinstance(saved, Tensor) and bool(saved == own)
 
 
 def entry(state: Any, name: str, kind: type[Any]) -> Any:
     """Return `state[name]`, which must be of a type."""
-    if not isinstance(state, dict) or not isinstance(state.get(name), kind):
+    found = state.get(name) if isinstance(state, dict) else None
+    if not isinstance(found, kind) or (kind is int and isinstance(found, bool)):
         raise damaged(f"{name} is missing or is no {kind.__name__}")
     return state[name]
+
+
+def optional(state: Any, name: str, kind: type[Any]) -> Any:
+    """Return `state[name]`, which must be there and be None or of a type."""
+    if isinstance(state, dict) and name in state and state[name] is None:
+        return None
+    return entry(state, name, kind)
 
 
 def check_tensor(state: Any, name: str, dtype: torch.dtype, shape: Sequence[int]) -> None:
@@ -70,7 +87,9 @@ def _check_composed(composed: list[Any], num_batches: int, num_samples: int) -> 
     if len(composed) != 3 or not all(isinstance(part, Tensor) for part in composed):
         raise damaged("its batches are not three tensors")
     ids, offsets, _ = composed
-    if len(offsets) != num_batches + 1 or int(offsets[0]) != 0 or int(offsets[-1]) != len(ids):
+    if ids.ndim != 1 or ids.is_floating_point() or list(offsets.shape) != [num_batches + 1]:
         raise damaged(f"it does not hold {num_batches} batches")
+    if int(offsets[0]) != 0 or int(offsets[-1]) != len(ids) or bool((offsets.diff() <= 0).any()):
+        raise damaged("its batches do not follow each other")
     if len(ids) and not 0 <= int(ids.min()) <= int(ids.max()) < num_samples:
         raise damaged(f"its batches hold ids outside 0 to {num_samples - 1}")

@@ -16,6 +16,10 @@ from lookalike.samplers.gathering import Gathering
 
 logger = logging.getLogger("lookalike")
 
+ALIKE = 1e-3  # of the variance of unit embeddings is left: differences that no temperature makes visible
+ROUNDING = 1e-8  # of the squared norm: differences of half precision and less
+NEARLY_UNIT = 0.1
+
 
 class CodeStream:
     """A code table that is written during training.
@@ -37,7 +41,9 @@ class CodeStream:
         self._arrivals = Arrivals(self._store)
         self._fresh = torch.zeros_like(self.table.marks)  # which samples came in this epoch
         self._num_refused = 0
-        self.spread: float | None = None  # of the last epoch: 0 if all its embeddings were equal, 1 if centred
+        # Of the last epoch: rows that were not finite, and how far the embeddings lie apart.
+        self.refused_before = 0
+        self.has_collapsed = False
         self._state: dict[str, Any] = {}
 
     def write(self, ids: Tensor, x: Tensor) -> None:
@@ -132,12 +138,11 @@ class CodeStream:
             self.hasher.mean.copy_(mean)
             self.hasher.count.fill_(int(total[-1]))
             self._has_epoch_mean = True
-            squares = float(total[-2] / total[-1])
-            self.spread = max(0.0, 1 - float(mean.square().sum()) / squares) if squares > 0 else 0.0
+            self.has_collapsed = _have_collapsed(mean, float(total[-2] / total[-1]))
         if self._total is not None:
             self._total.zero_()
         self._shared = None
-        self._num_refused = 0
+        self.refused_before, self._num_refused = self._num_refused, 0
         self._fresh.zero_()
         self._update_state()
 
@@ -170,18 +175,18 @@ class CodeStream:
             states.check_tensor(state, name, torch.uint8, self.table.marks.shape)
         states.entry(state, "has_epoch_mean", bool)
         dim = None
-        if state.get("hasher") is not None:
+        if states.optional(state, "hasher", dict) is not None:
             rows = states.entry(state["hasher"], "rows", Tensor)
-            dim = rows.shape[-1]
+            dim = rows.shape[-1] if rows.ndim else 0
             states.check_tensor(state["hasher"], "rows", torch.float32, [self.table.bits, dim])
             states.check_tensor(state["hasher"], "mean", torch.float64, [dim])
             states.check_tensor(state["hasher"], "count", torch.int64, [])
         for name in ("total", "shared"):
-            if state.get(name) is not None:
+            if states.optional(state, name, Tensor) is not None:
                 if dim is None:
                     raise states.damaged(f"it has a {name} without a rotation")
                 states.check_tensor(state, name, torch.float64, [dim + 2])
-        self._gathering.check_state(state.get("aside"), dim)
+        self._gathering.check_state(state.get("aside"), len(self.table), dim)
         return dim
 
     def load_state_dict(self, state: dict[str, Any], *, is_own: bool = True) -> bool:
@@ -214,3 +219,12 @@ class CodeStream:
     def _has_unshared(self) -> bool:
         """Whether something was observed that other ranks have not been sent."""
         return bool(self._fresh.any()) or int(self._gathering.count) > 0
+
+
+def _have_collapsed(mean: Tensor, squares: float) -> bool:
+    """Tell whether embeddings are almost one point, from their mean and their mean squared norm.
+
+    Of unit embeddings, 1 - |mean|^2 is 1 minus the average cosine. Others may be far from the origin and well apart.
+    """
+    spread = squares - float(mean.square().sum())
+    return spread < (ALIKE if abs(squares - 1) < NEARLY_UNIT else ROUNDING * squares)
