@@ -14,6 +14,7 @@ from lookalike.bits import MAX_BITS
 from lookalike.losses import InfoNCE
 from lookalike.samplers import EpochBatchSampler, LSHBatchSampler, PreEpochBatchSampler, RandomBatchSampler
 from lookalike.search import hamming_topk, search_device
+from lookalike.search.cuda import SHAPES
 from lookalike.warmup import compile_kernels
 
 if TYPE_CHECKING:
@@ -72,11 +73,12 @@ def compile_ahead(
     """
     n = 64
     if settings.sampler == "lsh":  # a miniature is searched without kernels, so these are named
-        bits = settings.bits if isinstance(settings.bits, int) else MAX_BITS
-        compile_kernels(bits)
-        if search_device(device, bits, GRAPH_NEIGHBOURS).type == "cuda":
-            codes = torch.zeros(n, bits // 8, dtype=torch.uint8, device=device)
-            hamming_topk(codes, codes, GRAPH_NEIGHBOURS, query_labels=torch.arange(n), backend="cuda")
+        lengths = [settings.bits] if isinstance(settings.bits, int) else _any_lengths()
+        compile_kernels(lengths[-1])
+        for bits in lengths:
+            if search_device(device, bits, GRAPH_NEIGHBOURS).type == "cuda":
+                codes = torch.zeros(n, bits // 8, dtype=torch.uint8, device=device)
+                hamming_topk(codes, codes, GRAPH_NEIGHBOURS, query_labels=torch.arange(n), backend="cuda")
     if part.pairs is None:
         small = _Miniature(labels=torch.arange(n) // 2, pairs=None)
     else:
@@ -90,6 +92,11 @@ def compile_ahead(
                 sampler.refresh(**_towers(small, x))
             for ids in sampler:
                 sampler.observe(ids, **_towers(small, x[ids]))
+
+
+def _any_lengths() -> list[int]:
+    """Return a code length for each CUDA program that a sampler may need which chooses its bits by itself."""
+    return [32 * words for words in SHAPES if 32 * words <= MAX_BITS]
 
 
 @dataclass(frozen=True)
