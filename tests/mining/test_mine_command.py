@@ -349,13 +349,53 @@ def test_interrupted_while_it_writes_it_keeps_what_was_encoded(source, model_fol
         patched.setattr(command, "rows", stopped)
         code, out, _ = run_here("mine", source, "--model", model_folder, "--output", output)
     assert code == 130
-    assert f"what was encoded is kept in {output}.cache" in " ".join(out.split())
+    assert f"126 of 126 texts are encoded and kept in {output}.cache" in " ".join(out.split())
     with monkeypatch.context() as patched:
         patched.setattr(command, "load_model", stopped)
         code, out, _ = run_here("mine", source, "--model", model_folder, "--output", tmp_path / "other.jsonl")
     assert code == 130
-    assert "Interrupted before anything was encoded: nothing is kept." in out
+    assert "Interrupted before anything was encoded: nothing new is kept." in out
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out.jsonl.cache", "pairs.jsonl"]
+
+
+def test_interrupted_once_the_output_is_written_it_says_so(source, model_folder, tmp_path, monkeypatch, run_here):
+    def stopped(*_, **__):
+        raise KeyboardInterrupt
+
+    x = np.random.default_rng(0).standard_normal((40, 16)).astype(np.float32)
+    np.save(tmp_path / "x.npy", x)
+    texts, vectors = (source, "--model", model_folder), ("--embeddings", tmp_path / "x.npy", "--bits", 64)
+    for arguments, name in ((texts, "out.jsonl"), (vectors, "out.npy")):
+        output = tmp_path / name
+        for where in ((command, "print_summary"), (store.shutil, "rmtree")):
+            if where[1] == "rmtree" and arguments is vectors:
+                continue  # nothing is encoded, so there is nothing to remove
+            with monkeypatch.context() as patched:
+                patched.setattr(*where, stopped)
+                code, out, _ = run_here("mine", *arguments, "--output", output, "--force")
+            assert code == 130
+            said = " ".join(out.split())
+            assert f"Interrupted, but the output is complete. Written: {output}, out.summary.json." in said
+            assert "kept" not in said
+            cache = output.with_name(f"{name}.cache")
+            assert (f"{cache} is left over and can be deleted." in said) == cache.exists() == (where[1] == "rmtree")
+            assert output.exists()
+
+
+def test_interrupted_with_what_others_have_cached_it_claims_nothing(
+    source, pairs, model_folder, tmp_path, monkeypatch, run_here
+):
+    def stopped(*_):
+        raise KeyboardInterrupt
+
+    cached = ("--model", model_folder, "--cache-folder", tmp_path / "cache")
+    wrote(source, *cached, "--output", tmp_path / "first.jsonl")
+    other = tmp_path / "other.jsonl"
+    other.write_text(json.dumps({"query": pairs["query"][0], "answer": "another answer"}) + "\n")
+    monkeypatch.setattr(command, "load_model", stopped)
+    code, out, _ = run_here("mine", other, *cached, "--output", tmp_path / "second.jsonl")
+    assert code == 130
+    assert "Interrupted before anything was encoded: nothing new is kept." in out
 
 
 def test_the_first_lines_come_before_the_model_is_loaded(source, tmp_path, monkeypatch, capsys):

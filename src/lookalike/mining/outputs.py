@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 ROWS_AT_A_TIME = 4096
 ATTEMPTS = 3  # to enter a folder that another process leaves at the same moment
 Array = np.ndarray[Any, Any]
+Version = tuple[int, int]  # inode and time of change of a file
 
 
 class IdWriter(Protocol):
@@ -58,7 +59,8 @@ def check_output(path: Path, suffixes: tuple[str, ...], *, force: bool) -> None:
 def reserved(output: Path, *, force: bool) -> Iterator[None]:
     """Hold `output`, through its `work_folder`, for this process.
 
-    The folder is gone at the end unless there is something in it to resume from.
+    Once the output is written, nothing that was encoded stays in the folder. The folder is gone at the end unless there
+    is something in it to resume from.
 
     Raises:
         FolderInUseError: Another process writes the same output; the message names it.
@@ -68,13 +70,14 @@ def reserved(output: Path, *, force: bool) -> Iterator[None]:
     work = work_folder(output)
     with contextlib.ExitStack() as stack:
         _hold(stack, work)
+        before = version(output)
         try:
             _refuse_existing(output, force=force)
             _remove_leftovers(output)
             yield
         finally:
             with contextlib.suppress(OSError):  # another process has just come in, or somebody has tidied up
-                remove_stores(work, only_empty=True)
+                remove_stores(work, only_empty=version(output) in (None, before))
                 if {path.name for path in work.iterdir()} <= {LOCK, HOLDER}:
                     for name in (HOLDER, LOCK):
                         (work / name).unlink(missing_ok=True)
@@ -114,6 +117,15 @@ def work_folder(output: Path) -> Path:
 def summary_path(output: Path) -> Path:
     """Return where the summary of an output is."""
     return output.with_name(f"{output.stem}.summary.json")
+
+
+def version(path: Path) -> Version | None:
+    """Tell a file from the one that takes its place; None if there is none."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns
 
 
 @contextlib.contextmanager
