@@ -204,6 +204,17 @@ def test_rows_with_other_numbers_of_fields_are_refused(tmp_path):
     assert "is empty" in refused(path)
 
 
+def test_only_lines_without_anything_are_no_rows_of_a_tsv(tmp_path):
+    path = tmp_path / "pairs.tsv"
+    path.write_text("query\tanswer\na\tb\n\t\nc\td\n")
+    for message in (refused(path), mine(path)[1]):
+        assert "pairs.tsv, line 3: query is empty" in message
+    path.write_text("query\tanswer\n \na\tb\n")
+    assert "pairs.tsv, line 2 has 1 fields where the first line has 2" in refused(path)
+    path.write_text("query\tanswer\r\n\r\na\tb\r\n\nc\td\n\n", newline="")
+    assert trained(path)[0] == [("a", "b"), ("c", "d")]
+
+
 @pytest.mark.parametrize("suffix", ["csv", "tsv", "jsonl", "json", "txt"])
 def test_broken_utf8_names_file_and_line(tmp_path, suffix):
     path = tmp_path / f"pairs.{suffix}"
@@ -225,6 +236,13 @@ def test_a_corpus_splits_on_newlines_only(tmp_path):
     corpus = tmp_path / "corpus.txt"
     corpus.write_text("one\x0bline\nanother\u2028line\r\n\n \x85 third\x1cline\n", newline="")
     assert "40 queries, 43 texts to search." in mine(pairs, "--corpus", corpus)[0]
+
+
+@pytest.mark.parametrize("content", ["", "\n \n\t\n"])
+def test_an_empty_corpus_is_refused(tmp_path, content):
+    pairs = write(tmp_path / "pairs.csv", [("query", "answer"), *PAIRS])
+    (tmp_path / "empty.txt").write_text(content)
+    assert "empty.txt holds no texts; --corpus takes one text per line." in mine(pairs, "--corpus", "empty.txt")[1]
 
 
 def test_the_column_of_a_corpus_is_known_or_named(tmp_path):

@@ -96,17 +96,21 @@ def read_table(path: Path, *, header: bool = True) -> Table:
 
 
 def read_lines(path: Path) -> Iterator[tuple[int, str]]:
-    r"""Yield the lines of a UTF-8 file that are not blank, with their numbers.
+    r"""Return the lines of a UTF-8 file that are not blank, with their numbers.
 
     Lines end at "\n" or "\r\n" and nowhere else: a text may contain any other separator that Unicode knows.
 
     Raises:
         ValueError: A line is not UTF-8.
     """
+    return ((number, line) for number, line in _all_lines(path) if line.strip())
+
+
+def _all_lines(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield every line as `read_lines` does, blank ones as well."""
     with _decoding(path), path.open(encoding="utf-8-sig", newline="\n") as file:
         for number, line in enumerate(file, 1):
-            if line.strip():
-                yield number, line.removesuffix("\n").removesuffix("\r")
+            yield number, line.removesuffix("\n").removesuffix("\r")
 
 
 def _separated(path: Path, *, header: bool) -> Table:
@@ -157,8 +161,9 @@ def _csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
 
 
 def _tsv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
-    for number, line in read_lines(path):
-        yield number, line.split("\t")  # quotes mean nothing here
+    for number, line in _all_lines(path):
+        if line:  # a line of tabs alone is a row of empty fields, and not a blank line
+            yield number, line.split("\t")  # quotes mean nothing here
 
 
 def _json(path: Path) -> Table:

@@ -36,12 +36,15 @@ def read_corpus(path: str, column: str | None, *, header: bool = True) -> list[s
 
     Raises:
         FileNotFoundError: There is no such file.
-        ValueError: There is no such column, or a row holds something else than a text.
+        ValueError: There is no such column, there are no texts, or a row holds something else than a text.
     """
     if Path(path).suffix.lower() == ".txt" and Path(path).is_file():
         if column is not None or not header:
             raise ValueError(f"{path} has a text per line and no columns; leave out --corpus-column and the like.")
-        return [line for _, line in read_lines(Path(path))]
+        texts = [line for _, line in read_lines(Path(path))]
+        if not texts:
+            raise ValueError(f"{path} holds no texts; --corpus takes one text per line.")
+        return texts
     table = open_table(path, None, header=header)
     return texts_of(table, corpus_column(table, column))
 
