@@ -12,6 +12,7 @@ from lookalike import cli
 from lookalike.data import load_data
 from lookalike.data.check import check_data
 from lookalike.data.huggingface import from_dataset
+from lookalike.mining import command
 
 PAIRS = [(f"question {i}", f"answer {i}") for i in range(40)]
 
@@ -33,8 +34,8 @@ def refused(path, **options):
 
 
 def mine(*arguments):
-    """Run `lookalike mine` until it needs a device, which does not exist: what it printed, and what it raised."""
-    more = ("--model", "nowhere", "--device", "moon", "--output", "mined.jsonl")
+    """Run `lookalike mine` until it loads a model, which does not exist: what it printed, and what it raised."""
+    more = ("--model", "nowhere", "--output", "mined.jsonl")
     shown = CliRunner().invoke(cli.app, ["mine", *map(str, arguments), *more])
     return shown.output, str(shown.exception)
 
@@ -42,6 +43,14 @@ def mine(*arguments):
 @pytest.fixture(autouse=True)
 def in_an_empty_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture(autouse=True)
+def without_models(monkeypatch):
+    def load(name, *_):
+        raise ValueError(f"there is no model {name}.")
+
+    monkeypatch.setattr(command, "load_model", load)
 
 
 def write(path, rows, separator=","):
@@ -69,7 +78,7 @@ def test_a_header_is_never_taken_for_a_pair(tmp_path):
         assert description.startswith("columns claim and evidence of claim_evid.csv: ")
     shown, error = mine(path, "--columns", "claim,evidence")
     assert "40 pairs from the columns claim and evidence." in shown
-    assert "there is no device" in error
+    assert error == "there is no model nowhere."
 
 
 def test_columns_are_not_guessed_by_their_place(tmp_path):

@@ -198,7 +198,7 @@ def test_embeddings_become_row_numbers(tmp_path):
         (None, ("--output", "no/out.jsonl"), "no is not a folder; create it or choose another --output"),
         (None, ("--output", "there.jsonl"), "there.jsonl exists; --force overwrites it"),
         (None, ("--corpus", "there.jsonl"), "there.jsonl has no known column, but x; --corpus-column says which"),
-        (None, ("--corpus", "away.txt"), "away.txt"),
+        (None, ("--corpus", "away.txt"), "^away.txt: there is no such file.$"),
         (None, ("--labels", "x.npy"), "--labels belongs to --embeddings, which was not given"),
         (None, ("--embeddings", "x.npy"), "--model belongs to INPUT, which was not given"),
         (None, ("--device", "moon"), "there is no device .moon. here that torch can use"),
@@ -218,6 +218,31 @@ def test_mistakes_are_said_in_one_sentence(source, model_folder, tmp_path, monke
     assert re.search(sentence, message), message
     left = [path for path in tmp_path.iterdir() if not path.name.endswith(".cache")]
     assert sorted(left) == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("--device", "banana"), "there is no device 'banana' here that torch can use; cpu is always there."),
+        (("--model", "./nothere"), "./nothere: there is no such folder of a model."),
+        (("--model", "/no/such/model"), "/no/such/model: there is no such folder of a model."),
+        (("--cross-encoder", "runs/judge/final"), "runs/judge/final: there is no such folder of a model."),
+        (("--corpus", "away.txt"), "away.txt: there is no such file."),
+        (("--corpus", "more/away.tsv"), "more/away.tsv: there is no such file."),
+        (
+            ("--corpus", "corpus.txt", "--corpus-column", "text"),
+            "corpus.txt has a text per line and no columns; leave out --corpus-column and the like.",
+        ),
+    ],
+)
+def test_what_was_typed_is_checked_before_anything_is_read(tmp_path, monkeypatch, run_here, arguments, sentence):
+    monkeypatch.chdir(tmp_path)
+    Path("pairs.jsonl").write_text("this is not JSON\n")
+    Path("corpus.txt").write_text("a text\n")
+    before = sorted(tmp_path.iterdir())
+    code, _, err = run_here("mine", "pairs.jsonl", "--model", "nowhere", "--output", "out.jsonl", *arguments)
+    assert (code, err) == (2, f"lookalike: {sentence}\n")
+    assert sorted(tmp_path.iterdir()) == before
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ from lookalike.mining.outputs import (
     work_folder,
 )
 from lookalike.mining.pairs import paired
-from lookalike.mining.sources import load_model, read_corpus, read_pairs
+from lookalike.mining.sources import check_corpus, check_model_path, load_model, read_corpus, read_pairs
 from lookalike.mining.store import CHUNK
 from lookalike.mining.summary import print_summary, statistics, summarized, tallied
 from lookalike.mining.texts import MiningInterrupted, Prompts, mine_texts
@@ -88,6 +88,7 @@ def run_text_mining(
     if output_format not in ALL_FORMATS:
         raise ValueError(f"--format must be one of {', '.join(ALL_FORMATS)}, got {output_format!r}.")
     check_output(output, (".jsonl",) if output_format in EXCHANGED else (".jsonl", ".parquet"), force=force)
+    _check(source)
     cache = source.cache_folder or work_folder(output)
     before = version(output)
     try:
@@ -97,6 +98,17 @@ def run_text_mining(
         _print(console, output, summary, options, number)
     except KeyboardInterrupt as stopped:
         _end_interrupted(console, output, before, _kept(stopped, cache))
+
+
+def _check(source: TextSource) -> None:
+    """Refuse what is wrong as it was typed, before anything is read."""
+    if source.device is not None:
+        checked_device(source.device)
+    for model in (source.model, source.cross_encoder):
+        if model is not None:
+            check_model_path(model)
+    if source.corpus is not None:
+        check_corpus(source.corpus, source.corpus_column, header=source.corpus_header)
 
 
 def _mine_texts(
@@ -155,7 +167,7 @@ def _named(layout: Layout, columns: tuple[str, str], options: Options) -> Layout
 
 def _load(console: Console, source: TextSource) -> tuple[Any, Any]:
     """Load the model and, if there is one, the cross-encoder."""
-    device = None if source.device is None else checked_device(source.device)  # the library chooses by itself
+    device = source.device  # without one, the library chooses by itself
     with console.status(f"loading {source.model}"):
         model = load_model(source.model, device)
         check_model(model, source.query_prompt_name, source.corpus_prompt_name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,8 @@ from lookalike.encoders.libraries import sentence_transformers
 from lookalike.mining.options import FROM_TEXTS
 from lookalike.wording import first_line
 
+LINES = ".txt"  # a text per line
+HUB_NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")  # a repository, with or without its owner
 TEXTS = ("text", "passage", "document", "contents", "body")
 
 
@@ -38,15 +41,39 @@ def read_corpus(path: str, column: str | None, *, header: bool = True) -> list[s
         FileNotFoundError: There is no such file.
         ValueError: There is no such column, there are no texts, or a row holds something else than a text.
     """
-    if Path(path).suffix.lower() == ".txt" and Path(path).is_file():
-        if column is not None or not header:
-            raise ValueError(f"{path} has a text per line and no columns; leave out --corpus-column and the like.")
-        texts = [line for _, line in read_lines(Path(path))]
+    check_corpus(path, column, header=header)
+    file = Path(path).expanduser()
+    if _holds_lines(file):
+        texts = [line for _, line in read_lines(file)]
         if not texts:
             raise ValueError(f"{path} holds no texts; --corpus takes one text per line.")
         return texts
     table = open_table(path, None, header=header)
     return texts_of(table, corpus_column(table, column))
+
+
+def check_corpus(path: str, column: str | None, *, header: bool = True) -> None:
+    """Refuse a corpus that cannot be read, as far as that can be told without reading it.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+        ValueError: A .txt file has no columns, so that none can be chosen.
+    """
+    file = Path(path).expanduser()
+    _refuse_missing(file)
+    if _holds_lines(file) and (column is not None or not header):
+        raise ValueError(f"{path} has a text per line and no columns; leave out --corpus-column and the like.")
+
+
+def _holds_lines(path: Path) -> bool:
+    return path.suffix.lower() == LINES and path.is_file()
+
+
+def _refuse_missing(path: Path) -> None:
+    """Refuse what is not there and cannot be the name of a data set either."""
+    is_path = path.suffix.lower() in (*SUFFIXES, LINES) or path.is_absolute()
+    if is_path and not path.exists():
+        raise FileNotFoundError(f"{path}: there is no such file.")
 
 
 def corpus_column(table: Table, column: str | None) -> str:
@@ -84,8 +111,7 @@ def open_table(source: str, split: str | None, *, header: bool = True) -> Table:
         if split is not None:
             raise ValueError(f"--split chooses a split of a data set, but {path} is a file; leave it out.")
         return read_table(path, header=header)
-    if path.suffix.lower() in SUFFIXES or (path.is_absolute() and not path.exists()):
-        raise FileNotFoundError(f"{path}: there is no such file.")
+    _refuse_missing(path)
     if not header:
         raise ValueError(f"{source} is a data set, which names its columns itself; leave out --no-header.")
     datasets = optional("datasets", *FROM_TEXTS)
@@ -102,6 +128,16 @@ def open_table(source: str, split: str | None, *, header: bool = True) -> Table:
     if len(found) == 0:
         raise ValueError(f"{source} has no rows; mining needs pairs of a query and a positive.")
     return Table(source, list(found.column_names), lambda name: list(found[name]))
+
+
+def check_model_path(name: str) -> None:
+    """Refuse a model that is not there and, by its name, cannot be on the Hugging Face Hub either.
+
+    Raises:
+        FileNotFoundError: There is no such folder.
+    """
+    if not HUB_NAME.fullmatch(name) and not Path(name).exists():
+        raise FileNotFoundError(f"{name}: there is no such folder of a model.")
 
 
 def load_model(name: str, device: str | None, kind: str = "SentenceTransformer") -> Any:
