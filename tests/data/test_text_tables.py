@@ -265,6 +265,14 @@ def test_the_column_of_a_corpus_is_known_or_named(tmp_path):
     assert "--corpus-column 2 --no-corpus-header if its first line holds data" in message
     shown = mine(pairs, "--corpus", plain, "--corpus-column", "2", "--no-corpus-header")[0]
     assert "45 texts to search" in shown
+    for column in ("Text", " TEXT "):
+        assert "45 texts to search" in mine(pairs, "--corpus", headed, "--corpus-column", column)[0]
+    one = write(tmp_path / "one.csv", [("a passage",), ("another",)])
+    message = mine(pairs, "--corpus", one)[1]
+    assert message.endswith("which one holds the texts, or --no-corpus-header if its first line holds data.")
+    assert "42 texts to search" in mine(pairs, "--corpus", one, "--no-corpus-header")[0]
+    message = mine(pairs, "--corpus", plain, "--corpus-column", "text", "--no-corpus-header")[1]
+    assert message.endswith("has no column 'text', but 1, 2; --corpus-column says which one holds the texts.")
     assert "--corpus-column belongs to --corpus" in mine(pairs, "--corpus-column", "2")[1]
 
 

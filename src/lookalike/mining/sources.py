@@ -8,7 +8,7 @@ from typing import Any
 
 from lookalike.data.folders import optional
 from lookalike.data.reading import SUFFIXES, Table, read_lines, read_table
-from lookalike.data.text_pairs import FLAGS, REFERENCES, TextPairs, listed, read_text_pairs, texts_of
+from lookalike.data.text_pairs import FLAGS, REFERENCES, TextPairs, listed, match_column, read_text_pairs, texts_of
 from lookalike.encoders.libraries import sentence_transformers
 from lookalike.mining.options import FROM_TEXTS
 from lookalike.wording import first_line
@@ -83,17 +83,20 @@ def corpus_column(table: Table, column: str | None) -> str:
         ValueError: It cannot be told; the message lists the columns.
     """
     names = list(table.names)
-    if column is not None and column in names:
-        return column
+    if column is not None and (match := match_column(column, names)) is not None:
+        return match
     known = [name for name in names if name.strip().lower() in (*TEXTS, *REFERENCES)]
     if column is None and len(known) == 1:
         return known[0]
     if column is None and len(names) == 1 and not table.header:
         return names[0]
     what = f"no column {column!r}" if column is not None else "several columns of texts" if known else "no known column"
-    number = ", or --corpus-column 2 --no-corpus-header if its first line holds data" if table.separated else ""
+    hint = ""
+    if table.separated and table.header:
+        number = "" if len(names) == 1 else "--corpus-column 2 "
+        hint = f", or {number}--no-corpus-header if its first line holds data"
     raise ValueError(
-        f"{table.source} has {what}, but {listed(names)}; --corpus-column says which one holds the texts{number}."
+        f"{table.source} has {what}, but {listed(names)}; --corpus-column says which one holds the texts{hint}."
     )
 
 
