@@ -188,6 +188,16 @@ def test_lists_of_positives_become_pairs_for_training_as_for_mining(tmp_path):
         assert f"line 1: pos {problem}" in refused(path)
 
 
+@pytest.mark.parametrize("opened", ["[", '{"query": '])
+@pytest.mark.parametrize(("suffix", "place"), [("json", ""), ("jsonl", ", line 1")])
+def test_json_that_is_nested_too_deeply_is_refused(tmp_path, opened, suffix, place):
+    path = tmp_path / f"deep.{suffix}"
+    path.write_text(opened * 100_000)
+    whole = "" if opened == "[" else ", line 1"  # a .json file that is no array has an object per line
+    for message in (refused(path), mine(path)[1]):
+        assert f"deep.{suffix}{place or whole} is not a table: its JSON is nested too deeply" in message
+
+
 def test_long_fields_are_read_and_the_limit_of_other_code_stays(tmp_path):
     limit = csv.field_size_limit()
     long = [(f"question {i}", f"answer {i} " + "x" * 200_000) for i in range(10)]

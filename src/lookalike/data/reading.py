@@ -180,22 +180,31 @@ def _json(path: Path) -> Table:
 
 def _json_values(path: Path) -> tuple[list[Any], Sequence[int] | None]:
     """Read one value per line with the number of the line, or the array that a .json file consists of."""
-    if path.suffix.lower() == ".json":
-        text = path.read_text(encoding="utf-8-sig")
-        if text.lstrip().startswith("["):
-            try:
-                return json.loads(text), None
-            except ValueError as error:
-                raise ValueError(f"{path} is not JSON: {first_line(error)}.") from None
+    text = path.read_text(encoding="utf-8-sig") if path.suffix.lower() == ".json" else ""
+    if text.lstrip().startswith("["):
+        return _parsed(text, str(path)), None
     values = []
     lines = array("q")
     for number, line in read_lines(path):
-        try:
-            values.append(json.loads(line))
-        except ValueError as error:
-            raise ValueError(f"{path}, line {number} is not JSON: {first_line(error)}.") from None
+        values.append(_parsed(line, f"{path}, line {number}"))
         lines.append(number)
     return values, lines
+
+
+def _parsed(text: str, place: str) -> Any:
+    """Parse JSON.
+
+    Raises:
+        ValueError: It is not JSON, or nested more deeply than Python can follow.
+    """
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError(
+            f"{place} is not a table: its JSON is nested too deeply; it takes objects of values."
+        ) from None
+    except ValueError as error:
+        raise ValueError(f"{place} is not JSON: {first_line(error)}.") from None
 
 
 def _parquet(path: Path) -> Table:
