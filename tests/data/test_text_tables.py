@@ -198,6 +198,36 @@ def test_json_that_is_nested_too_deeply_is_refused(tmp_path, opened, suffix, pla
         assert f"deep.{suffix}{place or whole} is not a table: its JSON is nested too deeply" in message
 
 
+@pytest.mark.parametrize("value", [{"data": [{"query": "a", "answer": "b"}]}, {"query": "a", "answer": "b"}])
+def test_json_that_is_no_table_is_not_called_broken(tmp_path, value):
+    path = tmp_path / "pairs.json"
+    path.write_text(json.dumps(value, indent=1))
+    for message in (refused(path), mine(path)[1]):
+        assert "pairs.json is one JSON value over several lines; a .json file must be an array of objects" in message
+    path.write_text('{"query": "a", "answer": "b"}\n{"query": \n')
+    assert "pairs.json, line 2 is not JSON" in refused(path)
+
+
+@pytest.mark.parametrize(("suffix", "separator"), [("tsv", "\t"), ("csv", ",")])
+def test_lines_that_end_with_carriage_returns_alone(tmp_path, suffix, separator):
+    path = tmp_path / f"mac.{suffix}"
+    rows = [("query", "answer"), *PAIRS]
+    path.write_text("".join(f"{q}{separator}{a}\r" for q, a in rows), newline="")
+    if suffix == "csv":
+        assert trained(path)[0] == PAIRS
+    else:
+        for message in (refused(path), mine(path)[1]):
+            assert message.endswith(
+                r"mac.tsv ends its lines with carriage returns (\r) alone; save it with \n line ends."
+            )
+    corpus = tmp_path / "corpus.txt"
+    corpus.write_bytes(b"one\rtwo\r")
+    pairs = write(tmp_path / "pairs.csv", rows)
+    assert "corpus.txt ends its lines with carriage returns" in mine(pairs, "--corpus", corpus)[1]
+    corpus.write_bytes(b"one\rline\ntwo\r\n")
+    assert "42 texts to search" in mine(pairs, "--corpus", corpus)[0]
+
+
 def test_long_fields_are_read_and_the_limit_of_other_code_stays(tmp_path):
     limit = csv.field_size_limit()
     long = [(f"question {i}", f"answer {i} " + "x" * 200_000) for i in range(10)]

@@ -101,7 +101,7 @@ def read_lines(path: Path) -> Iterator[tuple[int, str]]:
     Lines end at "\n" or "\r\n" and nowhere else: a text may contain any other separator that Unicode knows.
 
     Raises:
-        ValueError: A line is not UTF-8.
+        ValueError: A line is not UTF-8, or lines end at "\r" alone.
     """
     return ((number, line) for number, line in _all_lines(path) if line.strip())
 
@@ -110,6 +110,10 @@ def _all_lines(path: Path) -> Iterator[tuple[int, str]]:
     """Yield every line as `read_lines` does, blank ones as well."""
     with _decoding(path), path.open(encoding="utf-8-sig", newline="\n") as file:
         for number, line in enumerate(file, 1):
+            if number == 1 and not line.endswith("\n") and "\r" in line.strip("\r"):
+                raise ValueError(
+                    f"{path} ends its lines with carriage returns (\\r) alone; save it with \\n line ends."
+                )
             yield number, line.removesuffix("\n").removesuffix("\r")
 
 
@@ -186,9 +190,25 @@ def _json_values(path: Path) -> tuple[list[Any], Sequence[int] | None]:
     values = []
     lines = array("q")
     for number, line in read_lines(path):
-        values.append(_parsed(line, f"{path}, line {number}"))
+        try:
+            values.append(_parsed(line, f"{path}, line {number}"))
+        except ValueError:
+            if not _is_json(text):
+                raise
+            raise ValueError(
+                f"{path} is one JSON value over several lines; a .json file must be an array of objects, or hold one "
+                "object per line."
+            ) from None
         lines.append(number)
     return values, lines
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
 
 
 def _parsed(text: str, place: str) -> Any:
