@@ -468,6 +468,53 @@ def test_one_process_at_a_time_makes_an_output(source, model_folder, tmp_path):
     assert {path.name for path in tmp_path.iterdir()} == names
 
 
+@pytest.mark.parametrize("name", ["out.jsonl", "out.npy", "out.parquet"])
+def test_killed_at_any_moment_it_leaves_no_files_of_two_runs(source, model_folder, tmp_path, monkeypatch, name):
+    """With --force, the files are looked at after every change of a name: this is what a kill would leave."""
+    np.save(tmp_path / "x.npy", np.random.default_rng(0).standard_normal((40, 16)).astype(np.float32))
+    of_texts = (source, "--model", model_folder)
+    arguments = of_texts if name == "out.jsonl" else ("--embeddings", tmp_path / "x.npy", "--bits", 64)
+    targets = [tmp_path / name, tmp_path / "out.summary.json"]
+    if name == "out.npy":
+        targets.append(tmp_path / "out.scores.npy")
+    wrote(*arguments, "--output", tmp_path / name)
+    old = {path: path.stat().st_ino for path in targets}
+    seen, ready = [], []
+
+    def watched(change):
+        def changed(path, *more, **options):
+            if path == tmp_path / name and path.exists():
+                ready.extend(temporary.read_bytes() for temporary in tmp_path.glob(f"{name}.*.tmp"))
+            result = change(path, *more, **options)
+            seen.append({path.stat().st_ino == old[path] for path in targets if path.exists()})
+            return result
+
+        return changed
+
+    for change in ("replace", "unlink"):
+        monkeypatch.setattr(Path, change, watched(getattr(Path, change)))
+    wrote(*arguments, "--output", tmp_path / name, "--force")
+    assert {True} in seen
+    assert {True, False} not in seen
+    assert seen[-1] == {False}
+    assert ready == [(tmp_path / name).read_bytes()]  # what fails while it is written takes no old output with it
+
+
+def test_an_output_stays_until_another_is_complete(source, model_folder, tmp_path, monkeypatch):
+    def full(path, *arguments, **options):
+        if path.name.startswith("out.summary.json."):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return write_text(path, *arguments, **options)
+
+    output, write_text = tmp_path / "out.jsonl", Path.write_text
+    wrote(source, "--model", model_folder, "--output", output)
+    before = {path: path.read_bytes() for path in (output, tmp_path / "out.summary.json")}
+    monkeypatch.setattr(Path, "write_text", full)
+    shown = mine(source, "--model", model_folder, "--output", output, "--force")
+    assert "no room left" in str(shown.exception)
+    assert {path: path.read_bytes() for path in before} == before
+
+
 def test_only_what_mining_made_is_removed(source, model_folder, tmp_path):
     (tmp_path / "out.jsonl.cache").mkdir()
     (tmp_path / "out.jsonl.cache" / "notes.txt").write_text("of the user")

@@ -15,7 +15,7 @@ from rich.console import Console
 
 from lookalike.analysis.command import load_labels
 from lookalike.data.embeddings import open_embeddings
-from lookalike.files import writable, write_text
+from lookalike.files import writable
 from lookalike.machine import checked_device
 from lookalike.mining import check_model
 from lookalike.mining.formats import ALL_FORMATS, EXCHANGED, Layout, rows
@@ -29,6 +29,7 @@ from lookalike.mining.outputs import (
     summary_path,
     version,
     work_folder,
+    write_summary,
 )
 from lookalike.mining.pairs import paired
 from lookalike.mining.sources import check_corpus, check_model_path, load_model, read_corpus, read_pairs
@@ -250,6 +251,7 @@ def _written(vectors: Vectors, options: Options, writer: IdWriter, device: str) 
         above = part.positive_scores[:, None] - part.scores[part.owners]
         differences.append(above[there[part.owners]].numpy())
         complete += int(there.all(dim=1).sum())
+    writer.finish()
     scores = {
         "positives": statistics(np.concatenate(positive_scores)),
         "negatives": statistics(np.concatenate(found)),
@@ -261,7 +263,7 @@ def _written(vectors: Vectors, options: Options, writer: IdWriter, device: str) 
 def _write_summary(output: Path, summary: dict[str, Any], options: Options, **more: Any) -> None:
     """Write what is printed as JSON next to the output."""
     whole = {"output": output.name, **more, "options": asdict(options), "threads": torch.get_num_threads(), **summary}
-    write_text(summary_path(output), json.dumps(whole, indent=1, default=str) + "\n")
+    write_summary(output, json.dumps(whole, indent=1, default=str) + "\n")
 
 
 def _print(console: Console, output: Path, summary: dict[str, Any], options: Options, number: int) -> None:

@@ -34,6 +34,9 @@ class IdWriter(Protocol):
     def write(self, part: Part) -> None:
         """Append a part."""
 
+    def finish(self) -> None:
+        """Bring everything to the disk: from here on, only names change."""
+
 
 def check_output(path: Path, suffixes: tuple[str, ...], *, force: bool) -> None:
     """Refuse what could not be written in the end, before anything is computed.
@@ -119,6 +122,19 @@ def summary_path(output: Path) -> Path:
     return output.with_name(f"{output.stem}.summary.json")
 
 
+def write_summary(output: Path, text: str) -> None:
+    """Write the summary, which comes last before the output itself is put in its place.
+
+    Whatever these replace is removed before: a process that is killed in between leaves less, but never the rows of one
+    run beside the summary or the scores of another.
+    """
+    summary = summary_path(output)
+    with replacing(summary) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+        for old in (summary, output, *((scores_path(output),) if output.suffix == ".npy" else ())):
+            old.unlink(missing_ok=True)
+
+
 def version(path: Path) -> Version | None:
     """Tell a file from the one that takes its place; None if there is none."""
     try:
@@ -192,6 +208,11 @@ class _NumpyIds:
         for file, values in zip(self.files, (part.indices, part.scores), strict=True):
             file.write(values.numpy().tobytes())
 
+    def finish(self) -> None:
+        """Bring everything to the disk."""
+        for file in self.files:
+            file.flush()
+
 
 class _ParquetIds:
     """A row per query: its number, its negatives and their scores, without padding."""
@@ -213,3 +234,7 @@ class _ParquetIds:
         lists = [self.pa.ListArray.from_arrays(offsets, x.numpy()[there]) for x in (part.indices, part.scores)]
         self.writer.write_table(self.pa.Table.from_arrays([numbers, *lists], schema=self.schema))
         self.first += len(there)
+
+    def finish(self) -> None:
+        """Bring everything to the disk."""
+        self.writer.close()
