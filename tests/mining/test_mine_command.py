@@ -338,7 +338,8 @@ def test_interrupted_it_says_what_is_kept(source, model_folder, tmp_path, monkey
     said = " ".join(out.split())
     cache = output.with_name("out.jsonl.cache")
     if kept is None:
-        assert "nothing is kept, and the same command starts over" in said
+        assert "Interrupted before the first chunk" in said
+        assert "nothing new is kept." in said
         assert not cache.exists()
     else:
         assert f"{kept} of 126 texts are encoded and kept in {cache}; the same command resumes from there" in said

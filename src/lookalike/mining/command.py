@@ -194,10 +194,7 @@ def _kept(stopped: KeyboardInterrupt, cache: Path) -> str:
             f"Interrupted: {stopped.kept:,} of {stopped.total:,} texts are encoded and kept in {cache}; the same "
             "command resumes from there."
         )
-    return (
-        f"Interrupted before the first chunk of up to {CHUNK:,} texts was encoded: nothing is kept, and the same "
-        "command starts over."
-    )
+    return f"Interrupted before the first chunk of up to {CHUNK:,} texts was encoded: nothing new is kept."
 
 
 def _end_interrupted(console: Console, output: Path, before: Version | None, unwritten: str) -> NoReturn:
