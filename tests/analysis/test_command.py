@@ -71,6 +71,15 @@ def test_labels_from_text(tmp_path):
         load_labels(tmp_path / "absent.txt", 4)
 
 
+def test_lines_of_labels_are_read_as_those_of_texts(tmp_path):
+    path = tmp_path / "labels.txt"
+    path.write_bytes("\ufeffan owl\r\na\u2028cat\n\n an owl \n".encode())
+    assert load_labels(path, 3).tolist() == [0, 1, 0]
+    path.write_bytes(b"owl\ncaf\xe9\n")
+    with pytest.raises(ValueError, match=r"labels.txt, line 2 is not UTF-8 \(byte 0xe9\); save the file as UTF-8.$"):
+        load_labels(path, 2)
+
+
 def test_labels_may_be_any_text(tmp_path):
     (tmp_path / "labels.txt").write_text("golden retriever\n# 7\ngolden retriever\n\n")
     assert load_labels(tmp_path / "labels.txt", 3).tolist() == [1, 0, 1]

@@ -12,6 +12,7 @@ from lookalike import cli
 from lookalike.data import load_data
 from lookalike.data.check import check_data
 from lookalike.data.huggingface import from_dataset
+from lookalike.mining import command
 
 PAIRS = [(f"question {i}", f"answer {i}") for i in range(40)]
 
@@ -33,8 +34,8 @@ def refused(path, **options):
 
 
 def mine(*arguments):
-    """Run `lookalike mine` until it needs a device, which does not exist: what it printed, and what it raised."""
-    more = ("--model", "nowhere", "--device", "moon", "--output", "mined.jsonl")
+    """Run `lookalike mine` until it loads a model, which does not exist: what it printed, and what it raised."""
+    more = ("--model", "nowhere", "--output", "mined.jsonl")
     shown = CliRunner().invoke(cli.app, ["mine", *map(str, arguments), *more])
     return shown.output, str(shown.exception)
 
@@ -42,6 +43,14 @@ def mine(*arguments):
 @pytest.fixture(autouse=True)
 def in_an_empty_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture(autouse=True)
+def without_models(monkeypatch):
+    def load(name, *_):
+        raise ValueError(f"there is no model {name}.")
+
+    monkeypatch.setattr(command, "load_model", load)
 
 
 def write(path, rows, separator=","):
@@ -69,7 +78,7 @@ def test_a_header_is_never_taken_for_a_pair(tmp_path):
         assert description.startswith("columns claim and evidence of claim_evid.csv: ")
     shown, error = mine(path, "--columns", "claim,evidence")
     assert "40 pairs from the columns claim and evidence." in shown
-    assert "there is no device" in error
+    assert error == "there is no model nowhere."
 
 
 def test_columns_are_not_guessed_by_their_place(tmp_path):
@@ -179,6 +188,46 @@ def test_lists_of_positives_become_pairs_for_training_as_for_mining(tmp_path):
         assert f"line 1: pos {problem}" in refused(path)
 
 
+@pytest.mark.parametrize("opened", ["[", '{"query": '])
+@pytest.mark.parametrize(("suffix", "place"), [("json", ""), ("jsonl", ", line 1")])
+def test_json_that_is_nested_too_deeply_is_refused(tmp_path, opened, suffix, place):
+    path = tmp_path / f"deep.{suffix}"
+    path.write_text(opened * 100_000)
+    whole = "" if opened == "[" else ", line 1"  # a .json file that is no array has an object per line
+    for message in (refused(path), mine(path)[1]):
+        assert f"deep.{suffix}{place or whole} is not a table: its JSON is nested too deeply" in message
+
+
+@pytest.mark.parametrize("value", [{"data": [{"query": "a", "answer": "b"}]}, {"query": "a", "answer": "b"}])
+def test_json_that_is_no_table_is_not_called_broken(tmp_path, value):
+    path = tmp_path / "pairs.json"
+    path.write_text(json.dumps(value, indent=1))
+    for message in (refused(path), mine(path)[1]):
+        assert "pairs.json is one JSON value over several lines; a .json file must be an array of objects" in message
+    path.write_text('{"query": "a", "answer": "b"}\n{"query": \n')
+    assert "pairs.json, line 2 is not JSON" in refused(path)
+
+
+@pytest.mark.parametrize(("suffix", "separator"), [("tsv", "\t"), ("csv", ",")])
+def test_lines_that_end_with_carriage_returns_alone(tmp_path, suffix, separator):
+    path = tmp_path / f"mac.{suffix}"
+    rows = [("query", "answer"), *PAIRS]
+    path.write_text("".join(f"{q}{separator}{a}\r" for q, a in rows), newline="")
+    if suffix == "csv":
+        assert trained(path)[0] == PAIRS
+    else:
+        for message in (refused(path), mine(path)[1]):
+            assert message.endswith(
+                r"mac.tsv ends its lines with carriage returns (\r) alone; save it with \n line ends."
+            )
+    corpus = tmp_path / "corpus.txt"
+    corpus.write_bytes(b"one\rtwo\r")
+    pairs = write(tmp_path / "pairs.csv", rows)
+    assert "corpus.txt ends its lines with carriage returns" in mine(pairs, "--corpus", corpus)[1]
+    corpus.write_bytes(b"one\rline\ntwo\r\n")
+    assert "42 texts to search" in mine(pairs, "--corpus", corpus)[0]
+
+
 def test_long_fields_are_read_and_the_limit_of_other_code_stays(tmp_path):
     limit = csv.field_size_limit()
     long = [(f"question {i}", f"answer {i} " + "x" * 200_000) for i in range(10)]
@@ -204,6 +253,17 @@ def test_rows_with_other_numbers_of_fields_are_refused(tmp_path):
     assert "is empty" in refused(path)
 
 
+def test_only_lines_without_anything_are_no_rows_of_a_tsv(tmp_path):
+    path = tmp_path / "pairs.tsv"
+    path.write_text("query\tanswer\na\tb\n\t\nc\td\n")
+    for message in (refused(path), mine(path)[1]):
+        assert "pairs.tsv, line 3: query is empty" in message
+    path.write_text("query\tanswer\n \na\tb\n")
+    assert "pairs.tsv, line 2 has 1 fields where the first line has 2" in refused(path)
+    path.write_text("query\tanswer\r\n\r\na\tb\r\n\nc\td\n\n", newline="")
+    assert trained(path)[0] == [("a", "b"), ("c", "d")]
+
+
 @pytest.mark.parametrize("suffix", ["csv", "tsv", "jsonl", "json", "txt"])
 def test_broken_utf8_names_file_and_line(tmp_path, suffix):
     path = tmp_path / f"pairs.{suffix}"
@@ -227,6 +287,13 @@ def test_a_corpus_splits_on_newlines_only(tmp_path):
     assert "40 queries, 43 texts to search." in mine(pairs, "--corpus", corpus)[0]
 
 
+@pytest.mark.parametrize("content", ["", "\n \n\t\n"])
+def test_an_empty_corpus_is_refused(tmp_path, content):
+    pairs = write(tmp_path / "pairs.csv", [("query", "answer"), *PAIRS])
+    (tmp_path / "empty.txt").write_text(content)
+    assert "empty.txt holds no texts; --corpus takes one text per line." in mine(pairs, "--corpus", "empty.txt")[1]
+
+
 def test_the_column_of_a_corpus_is_known_or_named(tmp_path):
     pairs = write(tmp_path / "pairs.csv", [("query", "answer"), *PAIRS])
     texts = [(str(i), f"passage {i}") for i in range(5)]
@@ -238,6 +305,14 @@ def test_the_column_of_a_corpus_is_known_or_named(tmp_path):
     assert "--corpus-column 2 --no-corpus-header if its first line holds data" in message
     shown = mine(pairs, "--corpus", plain, "--corpus-column", "2", "--no-corpus-header")[0]
     assert "45 texts to search" in shown
+    for column in ("Text", " TEXT "):
+        assert "45 texts to search" in mine(pairs, "--corpus", headed, "--corpus-column", column)[0]
+    one = write(tmp_path / "one.csv", [("a passage",), ("another",)])
+    message = mine(pairs, "--corpus", one)[1]
+    assert message.endswith("which one holds the texts, or --no-corpus-header if its first line holds data.")
+    assert "42 texts to search" in mine(pairs, "--corpus", one, "--no-corpus-header")[0]
+    message = mine(pairs, "--corpus", plain, "--corpus-column", "text", "--no-corpus-header")[1]
+    assert message.endswith("has no column 'text', but 1, 2; --corpus-column says which one holds the texts.")
     assert "--corpus-column belongs to --corpus" in mine(pairs, "--corpus-column", "2")[1]
 
 

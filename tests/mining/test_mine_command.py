@@ -198,7 +198,7 @@ def test_embeddings_become_row_numbers(tmp_path):
         (None, ("--output", "no/out.jsonl"), "no is not a folder; create it or choose another --output"),
         (None, ("--output", "there.jsonl"), "there.jsonl exists; --force overwrites it"),
         (None, ("--corpus", "there.jsonl"), "there.jsonl has no known column, but x; --corpus-column says which"),
-        (None, ("--corpus", "away.txt"), "away.txt"),
+        (None, ("--corpus", "away.txt"), "^away.txt: there is no such file.$"),
         (None, ("--labels", "x.npy"), "--labels belongs to --embeddings, which was not given"),
         (None, ("--embeddings", "x.npy"), "--model belongs to INPUT, which was not given"),
         (None, ("--device", "moon"), "there is no device .moon. here that torch can use"),
@@ -218,6 +218,31 @@ def test_mistakes_are_said_in_one_sentence(source, model_folder, tmp_path, monke
     assert re.search(sentence, message), message
     left = [path for path in tmp_path.iterdir() if not path.name.endswith(".cache")]
     assert sorted(left) == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("--device", "banana"), "there is no device 'banana' here that torch can use; cpu is always there."),
+        (("--model", "./nothere"), "./nothere: there is no such folder of a model."),
+        (("--model", "/no/such/model"), "/no/such/model: there is no such folder of a model."),
+        (("--cross-encoder", "runs/judge/final"), "runs/judge/final: there is no such folder of a model."),
+        (("--corpus", "away.txt"), "away.txt: there is no such file."),
+        (("--corpus", "more/away.tsv"), "more/away.tsv: there is no such file."),
+        (
+            ("--corpus", "corpus.txt", "--corpus-column", "text"),
+            "corpus.txt has a text per line and no columns; leave out --corpus-column and the like.",
+        ),
+    ],
+)
+def test_what_was_typed_is_checked_before_anything_is_read(tmp_path, monkeypatch, run_here, arguments, sentence):
+    monkeypatch.chdir(tmp_path)
+    Path("pairs.jsonl").write_text("this is not JSON\n")
+    Path("corpus.txt").write_text("a text\n")
+    before = sorted(tmp_path.iterdir())
+    code, _, err = run_here("mine", "pairs.jsonl", "--model", "nowhere", "--output", "out.jsonl", *arguments)
+    assert (code, err) == (2, f"lookalike: {sentence}\n")
+    assert sorted(tmp_path.iterdir()) == before
 
 
 @pytest.mark.parametrize(
@@ -313,7 +338,8 @@ def test_interrupted_it_says_what_is_kept(source, model_folder, tmp_path, monkey
     said = " ".join(out.split())
     cache = output.with_name("out.jsonl.cache")
     if kept is None:
-        assert "nothing is kept, and the same command starts over" in said
+        assert "Interrupted before the first chunk" in said
+        assert "nothing new is kept." in said
         assert not cache.exists()
     else:
         assert f"{kept} of 126 texts are encoded and kept in {cache}; the same command resumes from there" in said
@@ -349,13 +375,53 @@ def test_interrupted_while_it_writes_it_keeps_what_was_encoded(source, model_fol
         patched.setattr(command, "rows", stopped)
         code, out, _ = run_here("mine", source, "--model", model_folder, "--output", output)
     assert code == 130
-    assert f"what was encoded is kept in {output}.cache" in " ".join(out.split())
+    assert f"126 of 126 texts are encoded and kept in {output}.cache" in " ".join(out.split())
     with monkeypatch.context() as patched:
         patched.setattr(command, "load_model", stopped)
         code, out, _ = run_here("mine", source, "--model", model_folder, "--output", tmp_path / "other.jsonl")
     assert code == 130
-    assert "Interrupted before anything was encoded: nothing is kept." in out
+    assert "Interrupted before anything was encoded: nothing new is kept." in out
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out.jsonl.cache", "pairs.jsonl"]
+
+
+def test_interrupted_once_the_output_is_written_it_says_so(source, model_folder, tmp_path, monkeypatch, run_here):
+    def stopped(*_, **__):
+        raise KeyboardInterrupt
+
+    x = np.random.default_rng(0).standard_normal((40, 16)).astype(np.float32)
+    np.save(tmp_path / "x.npy", x)
+    texts, vectors = (source, "--model", model_folder), ("--embeddings", tmp_path / "x.npy", "--bits", 64)
+    for arguments, name in ((texts, "out.jsonl"), (vectors, "out.npy")):
+        output = tmp_path / name
+        for where in ((command, "print_summary"), (store.shutil, "rmtree")):
+            if where[1] == "rmtree" and arguments is vectors:
+                continue  # nothing is encoded, so there is nothing to remove
+            with monkeypatch.context() as patched:
+                patched.setattr(*where, stopped)
+                code, out, _ = run_here("mine", *arguments, "--output", output, "--force")
+            assert code == 130
+            said = " ".join(out.split())
+            assert f"Interrupted, but the output is complete. Written: {output}, out.summary.json." in said
+            assert "kept" not in said
+            cache = output.with_name(f"{name}.cache")
+            assert (f"{cache} is left over and can be deleted." in said) == cache.exists() == (where[1] == "rmtree")
+            assert output.exists()
+
+
+def test_interrupted_with_what_others_have_cached_it_claims_nothing(
+    source, pairs, model_folder, tmp_path, monkeypatch, run_here
+):
+    def stopped(*_):
+        raise KeyboardInterrupt
+
+    cached = ("--model", model_folder, "--cache-folder", tmp_path / "cache")
+    wrote(source, *cached, "--output", tmp_path / "first.jsonl")
+    other = tmp_path / "other.jsonl"
+    other.write_text(json.dumps({"query": pairs["query"][0], "answer": "another answer"}) + "\n")
+    monkeypatch.setattr(command, "load_model", stopped)
+    code, out, _ = run_here("mine", other, *cached, "--output", tmp_path / "second.jsonl")
+    assert code == 130
+    assert "Interrupted before anything was encoded: nothing new is kept." in out
 
 
 def test_the_first_lines_come_before_the_model_is_loaded(source, tmp_path, monkeypatch, capsys):
@@ -401,6 +467,53 @@ def test_one_process_at_a_time_makes_an_output(source, model_folder, tmp_path):
     wrote(*options)
     names = {"mine.tmp", "out.jsonl", "out.summary.json", "pairs.jsonl"}
     assert {path.name for path in tmp_path.iterdir()} == names
+
+
+@pytest.mark.parametrize("name", ["out.jsonl", "out.npy", "out.parquet"])
+def test_killed_at_any_moment_it_leaves_no_files_of_two_runs(source, model_folder, tmp_path, monkeypatch, name):
+    """With --force, the files are looked at after every change of a name: this is what a kill would leave."""
+    np.save(tmp_path / "x.npy", np.random.default_rng(0).standard_normal((40, 16)).astype(np.float32))
+    of_texts = (source, "--model", model_folder)
+    arguments = of_texts if name == "out.jsonl" else ("--embeddings", tmp_path / "x.npy", "--bits", 64)
+    targets = [tmp_path / name, tmp_path / "out.summary.json"]
+    if name == "out.npy":
+        targets.append(tmp_path / "out.scores.npy")
+    wrote(*arguments, "--output", tmp_path / name)
+    old = {path: path.stat().st_ino for path in targets}
+    seen, ready = [], []
+
+    def watched(change):
+        def changed(path, *more, **options):
+            if path == tmp_path / name and path.exists():
+                ready.extend(temporary.read_bytes() for temporary in tmp_path.glob(f"{name}.*.tmp"))
+            result = change(path, *more, **options)
+            seen.append({path.stat().st_ino == old[path] for path in targets if path.exists()})
+            return result
+
+        return changed
+
+    for change in ("replace", "unlink"):
+        monkeypatch.setattr(Path, change, watched(getattr(Path, change)))
+    wrote(*arguments, "--output", tmp_path / name, "--force")
+    assert {True} in seen
+    assert {True, False} not in seen
+    assert seen[-1] == {False}
+    assert ready == [(tmp_path / name).read_bytes()]  # what fails while it is written takes no old output with it
+
+
+def test_an_output_stays_until_another_is_complete(source, model_folder, tmp_path, monkeypatch):
+    def full(path, *arguments, **options):
+        if path.name.startswith("out.summary.json."):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return write_text(path, *arguments, **options)
+
+    output, write_text = tmp_path / "out.jsonl", Path.write_text
+    wrote(source, "--model", model_folder, "--output", output)
+    before = {path: path.read_bytes() for path in (output, tmp_path / "out.summary.json")}
+    monkeypatch.setattr(Path, "write_text", full)
+    shown = mine(source, "--model", model_folder, "--output", output, "--force")
+    assert "no room left" in str(shown.exception)
+    assert {path: path.read_bytes() for path in before} == before
 
 
 def test_only_what_mining_made_is_removed(source, model_folder, tmp_path):

@@ -189,7 +189,7 @@ def test_no_byte_of_the_notes_can_spoil_the_result(dataset, model, tmp_path):
 
 @pytest.mark.parametrize(
     ("damage", "encoded"),
-    [("cut", 64), ("cut in the middle", 32), ("nonsense", 64), ("gone", 64), ("another version", 64)],
+    [("cut", 64), ("cut in the middle", 32), ("nonsense", 64), ("brackets", 64), ("gone", 64), ("another version", 64)],
 )
 def test_what_is_damaged_is_encoded_again(dataset, model, tmp_path, caplog, damage, encoded):
     expected = mined(dataset, model, tmp_path)
@@ -198,6 +198,8 @@ def test_what_is_damaged_is_encoded_again(dataset, model, tmp_path, caplog, dama
         os.truncate(folder / "rows.bin", 100 if damage == "cut" else 2 * 16 * 128 + 100)
     elif damage == "nonsense":
         (folder / "done.json").write_text("{")
+    elif damage == "brackets":
+        (folder / "done.json").write_text("[" * 100_000)
     elif damage == "gone":
         (folder / "rows.bin").unlink()
     else:  # the cache of a version without checksums cannot be trusted

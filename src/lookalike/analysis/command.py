@@ -11,6 +11,7 @@ from rich.table import Table
 
 from lookalike.analysis.study import analyze
 from lookalike.data.embeddings import holds_objects, load_embeddings
+from lookalike.data.reading import read_lines
 from lookalike.embedding import embed_run
 from lookalike.files import write_text
 
@@ -64,18 +65,21 @@ def load_labels(path: Path, n: int) -> Any:
             f"{path} holds Python objects, which are never unpickled here; save text with "
             "numpy.save(path, labels.astype(str))."
         )
-    try:
-        values = np.load(path, allow_pickle=False) if path.suffix == ".npy" else _lines(path)
-    except (ValueError, OSError, EOFError) as error:
-        raise ValueError(f"{path} cannot be read as labels ({error}): a .npy file, or one label per line.") from None
+    values = _read_labels(path)
     if values.ndim != 1 or len(values) != n:
         raise ValueError(f"{path} must hold one label per embedding, {n}, got the shape {list(values.shape)}.")
     return np.unique(values, return_inverse=True)[1]
 
 
-def _lines(path: Path) -> Any:
-    lines = (line.strip() for line in path.read_text(encoding="utf-8").splitlines())
-    return np.array([line for line in lines if line])
+def _read_labels(path: Path) -> Any:
+    is_array = path.suffix == ".npy"
+    unreadable = (ValueError, OSError, EOFError) if is_array else (OSError,)  # `read_lines` says which line is wrong
+    try:
+        return (
+            np.load(path, allow_pickle=False) if is_array else np.array([line.strip() for _, line in read_lines(path)])
+        )
+    except unreadable as error:
+        raise ValueError(f"{path} cannot be read as labels ({error}): a .npy file, or one label per line.") from None
 
 
 def _print(console: Console, result: dict[str, Any]) -> None:

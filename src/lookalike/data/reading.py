@@ -96,17 +96,25 @@ def read_table(path: Path, *, header: bool = True) -> Table:
 
 
 def read_lines(path: Path) -> Iterator[tuple[int, str]]:
-    r"""Yield the lines of a UTF-8 file that are not blank, with their numbers.
+    r"""Return the lines of a UTF-8 file that are not blank, with their numbers.
 
     Lines end at "\n" or "\r\n" and nowhere else: a text may contain any other separator that Unicode knows.
 
     Raises:
-        ValueError: A line is not UTF-8.
+        ValueError: A line is not UTF-8, or lines end at "\r" alone.
     """
+    return ((number, line) for number, line in _all_lines(path) if line.strip())
+
+
+def _all_lines(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield every line as `read_lines` does, blank ones as well."""
     with _decoding(path), path.open(encoding="utf-8-sig", newline="\n") as file:
         for number, line in enumerate(file, 1):
-            if line.strip():
-                yield number, line.removesuffix("\n").removesuffix("\r")
+            if number == 1 and not line.endswith("\n") and "\r" in line.strip("\r"):
+                raise ValueError(
+                    f"{path} ends its lines with carriage returns (\\r) alone; save it with \\n line ends."
+                )
+            yield number, line.removesuffix("\n").removesuffix("\r")
 
 
 def _separated(path: Path, *, header: bool) -> Table:
@@ -157,8 +165,9 @@ def _csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
 
 
 def _tsv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
-    for number, line in read_lines(path):
-        yield number, line.split("\t")  # quotes mean nothing here
+    for number, line in _all_lines(path):
+        if line:  # a line of tabs alone is a row of empty fields, and not a blank line
+            yield number, line.split("\t")  # quotes mean nothing here
 
 
 def _json(path: Path) -> Table:
@@ -175,22 +184,47 @@ def _json(path: Path) -> Table:
 
 def _json_values(path: Path) -> tuple[list[Any], Sequence[int] | None]:
     """Read one value per line with the number of the line, or the array that a .json file consists of."""
-    if path.suffix.lower() == ".json":
-        text = path.read_text(encoding="utf-8-sig")
-        if text.lstrip().startswith("["):
-            try:
-                return json.loads(text), None
-            except ValueError as error:
-                raise ValueError(f"{path} is not JSON: {first_line(error)}.") from None
+    text = path.read_text(encoding="utf-8-sig") if path.suffix.lower() == ".json" else ""
+    if text.lstrip().startswith("["):
+        return _parsed(text, str(path)), None
     values = []
     lines = array("q")
     for number, line in read_lines(path):
         try:
-            values.append(json.loads(line))
-        except ValueError as error:
-            raise ValueError(f"{path}, line {number} is not JSON: {first_line(error)}.") from None
+            values.append(_parsed(line, f"{path}, line {number}"))
+        except ValueError:
+            if not _is_json(text):
+                raise
+            raise ValueError(
+                f"{path} is one JSON value over several lines; a .json file must be an array of objects, or hold one "
+                "object per line."
+            ) from None
         lines.append(number)
     return values, lines
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def _parsed(text: str, place: str) -> Any:
+    """Parse JSON.
+
+    Raises:
+        ValueError: It is not JSON, or nested more deeply than Python can follow.
+    """
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError(
+            f"{place} is not a table: its JSON is nested too deeply; it takes objects of values."
+        ) from None
+    except ValueError as error:
+        raise ValueError(f"{place} is not JSON: {first_line(error)}.") from None
 
 
 def _parquet(path: Path) -> Table:

@@ -92,7 +92,7 @@ def pair_columns(table: Table, columns: str | Sequence[str] | None, spelling: Sp
     header_hint = f", or say {spelling.no_header} if the first line is a pair already" if may_lack_header else ""
     if columns is not None:
         wanted = column_names(columns)
-        found = [_match(name, names) for name in wanted]
+        found = [match_column(name, names) for name in wanted]
         for name, match in zip(wanted, found, strict=True):
             if match is None:
                 raise ValueError(
@@ -151,6 +151,19 @@ def column_names(columns: str | Sequence[str]) -> tuple[str, str]:
             f"columns must name two columns, queries and what answers them, as in query,answer; got {columns!r}."
         )
     return names[0], names[1]
+
+
+def match_column(name: str, names: Sequence[str]) -> str | None:
+    """Find a column by its name, regardless of case and of spaces around it if there is no better match.
+
+    Examples:
+        >>> match_column("text", ["id", "Text "])
+        'Text '
+    """
+    if name in names:
+        return name
+    close = [each for each in names if each.strip().lower() == name.strip().lower()]
+    return close[0] if len(close) == 1 else None
 
 
 def listed(names: Sequence[str]) -> str:
@@ -212,14 +225,6 @@ def _list_problem(texts: Sequence[Any]) -> str | None:
         return "is an empty list"
     problem = next((found for found in map(text_problem, texts) if found is not None), None)
     return None if problem is None else f"holds a text that {problem}"
-
-
-def _match(name: str, names: Sequence[str]) -> str | None:
-    """Find a column by its name, regardless of case and of spaces around it if there is no better match."""
-    if name in names:
-        return name
-    close = [each for each in names if each.strip().lower() == name.lower()]
-    return close[0] if len(close) == 1 else None
 
 
 def _as_words(splits: Sequence[Any]) -> list[str]:

@@ -7,7 +7,7 @@ import random
 import sys
 import time
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 import torch
@@ -15,7 +15,7 @@ from rich.console import Console
 
 from lookalike.analysis.command import load_labels
 from lookalike.data.embeddings import open_embeddings
-from lookalike.files import writable, write_text
+from lookalike.files import writable
 from lookalike.machine import checked_device
 from lookalike.mining import check_model
 from lookalike.mining.formats import ALL_FORMATS, EXCHANGED, Layout, rows
@@ -27,11 +27,13 @@ from lookalike.mining.outputs import (
     row_writer,
     scores_path,
     summary_path,
+    version,
     work_folder,
+    write_summary,
 )
 from lookalike.mining.pairs import paired
-from lookalike.mining.sources import load_model, read_corpus, read_pairs
-from lookalike.mining.store import CHUNK, NOTE, remove_stores
+from lookalike.mining.sources import check_corpus, check_model_path, load_model, read_corpus, read_pairs
+from lookalike.mining.store import CHUNK
 from lookalike.mining.summary import print_summary, statistics, summarized, tallied
 from lookalike.mining.texts import MiningInterrupted, Prompts, mine_texts
 from lookalike.mining.vectors import Vectors
@@ -40,7 +42,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from lookalike.mining.options import Options
-    from lookalike.mining.outputs import IdWriter
+    from lookalike.mining.outputs import IdWriter, Version
     from lookalike.mining.pairs import Pairs
 
 INTERRUPTED = 130  # what a shell returns for a command that Ctrl-C ended
@@ -87,18 +89,33 @@ def run_text_mining(
     if output_format not in ALL_FORMATS:
         raise ValueError(f"--format must be one of {', '.join(ALL_FORMATS)}, got {output_format!r}.")
     check_output(output, (".jsonl",) if output_format in EXCHANGED else (".jsonl", ".parquet"), force=force)
+    _check(source)
     cache = source.cache_folder or work_folder(output)
+    before = version(output)
     try:
         with reserved(output, force=force):
-            _mine_texts(console, source, options, output, Layout(output_format, scores), cache, seed)
+            layout = Layout(output_format, scores)
+            summary, number = _mine_texts(console, source, options, output, layout, cache, seed)
+        _print(console, output, summary, options, number)
     except KeyboardInterrupt as stopped:
-        console.print(f"\n{_said_of(stopped, cache)}", highlight=False, markup=False)
-        sys.exit(INTERRUPTED)
+        _end_interrupted(console, output, before, _kept(stopped, cache))
+
+
+def _check(source: TextSource) -> None:
+    """Refuse what is wrong as it was typed, before anything is read."""
+    if source.device is not None:
+        checked_device(source.device)
+    for model in (source.model, source.cross_encoder):
+        if model is not None:
+            check_model_path(model)
+    if source.corpus is not None:
+        check_corpus(source.corpus, source.corpus_column, header=source.corpus_header)
 
 
 def _mine_texts(
     console: Console, source: TextSource, options: Options, output: Path, layout: Layout, cache: Path, seed: int
-) -> None:
+) -> tuple[dict[str, Any], int]:
+    """Read, mine and write; return the summary and the number of rows."""
     with writable(cache):
         cache.mkdir(parents=True, exist_ok=True)  # what cannot be used is found before the model is loaded
     columns, pairs = _read(console, source)
@@ -110,17 +127,19 @@ def _mine_texts(
         pairs, model, options, prompts=_prompts(source), cross_encoder=judge, batch_size=source.batch_size,
         cache_folder=cache, progress=True,
     )  # fmt: skip
-    summary = summarized(mined)
-    if not summary["scores"]["negatives"]["count"]:
-        reasons = ", ".join(summary["queries_without"])
-        raise ValueError(f"no query has a negative left ({reasons}), so nothing is written; loosen the filters.")
-    kept = f"what was encoded is kept in {cache}; make room and run the same command again"
-    with row_writer(output, rows(mined, layout), kept) as number:
-        seconds = time.perf_counter() - began
-        _write_summary(output, summary, options, seconds=seconds, rows=number, source=asdict(source))
-    if source.cache_folder is None:
-        remove_stores(cache)
-    _print(console, output, summary, options, number)
+    try:
+        summary = summarized(mined)
+        if not summary["scores"]["negatives"]["count"]:
+            reasons = ", ".join(summary["queries_without"])
+            raise ValueError(f"no query has a negative left ({reasons}), so nothing is written; loosen the filters.")
+        kept = f"what was encoded is kept in {cache}; make room and run the same command again"
+        with row_writer(output, rows(mined, layout), kept) as number:
+            seconds = time.perf_counter() - began
+            _write_summary(output, summary, options, seconds=seconds, rows=number, source=asdict(source))
+    except KeyboardInterrupt:
+        total = len(pairs.corpus) + len(pairs.queries)
+        raise MiningInterrupted(total, total, cache) from None
+    return summary, number
 
 
 def _read(console: Console, source: TextSource) -> tuple[tuple[str, str], Pairs]:
@@ -149,7 +168,7 @@ def _named(layout: Layout, columns: tuple[str, str], options: Options) -> Layout
 
 def _load(console: Console, source: TextSource) -> tuple[Any, Any]:
     """Load the model and, if there is one, the cross-encoder."""
-    device = None if source.device is None else checked_device(source.device)  # the library chooses by itself
+    device = source.device  # without one, the library chooses by itself
     with console.status(f"loading {source.model}"):
         model = load_model(source.model, device)
         check_model(model, source.query_prompt_name, source.corpus_prompt_name)
@@ -166,21 +185,27 @@ def _prompts(source: TextSource) -> Prompts:
     )
 
 
-def _said_of(stopped: KeyboardInterrupt, cache: Path) -> str:
+def _kept(stopped: KeyboardInterrupt, cache: Path) -> str:
     """Say what the next run can start from."""
-    if isinstance(stopped, MiningInterrupted) and stopped.kept:
+    if not isinstance(stopped, MiningInterrupted):
+        return "Interrupted before anything was encoded: nothing new is kept."
+    if stopped.kept:
         return (
             f"Interrupted: {stopped.kept:,} of {stopped.total:,} texts are encoded and kept in {cache}; the same "
             "command resumes from there."
         )
-    if isinstance(stopped, MiningInterrupted):
-        return (
-            f"Interrupted before the first chunk of up to {CHUNK:,} texts was encoded: nothing is kept, and the same "
-            "command starts over."
-        )
-    if any(cache.glob(f"*/{NOTE}")):
-        return f"Interrupted: what was encoded is kept in {cache}; the same command resumes from there."
-    return "Interrupted before anything was encoded: nothing is kept."
+    return f"Interrupted before the first chunk of up to {CHUNK:,} texts was encoded: nothing new is kept."
+
+
+def _end_interrupted(console: Console, output: Path, before: Version | None, unwritten: str) -> NoReturn:
+    """End the command after Ctrl-C: say that the output is complete, or if it is not written, what there is instead."""
+    said = unwritten
+    if version(output) not in (None, before):
+        work = work_folder(output)
+        left = f" {work} is left over and can be deleted." if work.exists() else ""
+        said = f"Interrupted, but the output is complete. Written: {output}, {summary_path(output).name}.{left}"
+    console.print(f"\n{said}", highlight=False, markup=False, soft_wrap=True)
+    sys.exit(INTERRUPTED)
 
 
 def run_vector_mining(source: VectorSource, options: Options, output: Path, *, seed: int, force: bool) -> None:
@@ -200,16 +225,16 @@ def run_vector_mining(source: VectorSource, options: Options, output: Path, *, s
     random.seed(seed)
     began = time.perf_counter()
     number = len(embeddings)
+    before = version(output)
     try:
         with reserved(output, force=force), id_writer(output, number, options.num_negatives) as writer:
             counts = {"queries": number, "corpus": number if corpus is None else len(corpus)}
             summary = {**counts, **_written(vectors, options, writer, device)}
             seconds = time.perf_counter() - began
             _write_summary(output, summary, options, seconds=seconds, rows=number, source=asdict(source))
+        _print(console, output, summary, options, number)
     except KeyboardInterrupt:
-        console.print("\nInterrupted: nothing is written.", highlight=False)
-        sys.exit(INTERRUPTED)
-    _print(console, output, summary, options, number)
+        _end_interrupted(console, output, before, "Interrupted: nothing is written.")
 
 
 def _written(vectors: Vectors, options: Options, writer: IdWriter, device: str) -> dict[str, Any]:
@@ -223,6 +248,7 @@ def _written(vectors: Vectors, options: Options, writer: IdWriter, device: str) 
         above = part.positive_scores[:, None] - part.scores[part.owners]
         differences.append(above[there[part.owners]].numpy())
         complete += int(there.all(dim=1).sum())
+    writer.finish()
     scores = {
         "positives": statistics(np.concatenate(positive_scores)),
         "negatives": statistics(np.concatenate(found)),
@@ -234,7 +260,7 @@ def _written(vectors: Vectors, options: Options, writer: IdWriter, device: str) 
 def _write_summary(output: Path, summary: dict[str, Any], options: Options, **more: Any) -> None:
     """Write what is printed as JSON next to the output."""
     whole = {"output": output.name, **more, "options": asdict(options), "threads": torch.get_num_threads(), **summary}
-    write_text(summary_path(output), json.dumps(whole, indent=1, default=str) + "\n")
+    write_summary(output, json.dumps(whole, indent=1, default=str) + "\n")
 
 
 def _print(console: Console, output: Path, summary: dict[str, Any], options: Options, number: int) -> None:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 ROWS_AT_A_TIME = 4096
 ATTEMPTS = 3  # to enter a folder that another process leaves at the same moment
 Array = np.ndarray[Any, Any]
+Version = tuple[int, int]  # inode and time of change of a file
 
 
 class IdWriter(Protocol):
@@ -32,6 +33,9 @@ class IdWriter(Protocol):
 
     def write(self, part: Part) -> None:
         """Append a part."""
+
+    def finish(self) -> None:
+        """Bring everything to the disk: from here on, only names change."""
 
 
 def check_output(path: Path, suffixes: tuple[str, ...], *, force: bool) -> None:
@@ -58,7 +62,8 @@ def check_output(path: Path, suffixes: tuple[str, ...], *, force: bool) -> None:
 def reserved(output: Path, *, force: bool) -> Iterator[None]:
     """Hold `output`, through its `work_folder`, for this process.
 
-    The folder is gone at the end unless there is something in it to resume from.
+    Once the output is written, nothing that was encoded stays in the folder. The folder is gone at the end unless there
+    is something in it to resume from.
 
     Raises:
         FolderInUseError: Another process writes the same output; the message names it.
@@ -68,13 +73,14 @@ def reserved(output: Path, *, force: bool) -> Iterator[None]:
     work = work_folder(output)
     with contextlib.ExitStack() as stack:
         _hold(stack, work)
+        before = version(output)
         try:
             _refuse_existing(output, force=force)
             _remove_leftovers(output)
             yield
         finally:
             with contextlib.suppress(OSError):  # another process has just come in, or somebody has tidied up
-                remove_stores(work, only_empty=True)
+                remove_stores(work, only_empty=version(output) in (None, before))
                 if {path.name for path in work.iterdir()} <= {LOCK, HOLDER}:
                     for name in (HOLDER, LOCK):
                         (work / name).unlink(missing_ok=True)
@@ -114,6 +120,28 @@ def work_folder(output: Path) -> Path:
 def summary_path(output: Path) -> Path:
     """Return where the summary of an output is."""
     return output.with_name(f"{output.stem}.summary.json")
+
+
+def write_summary(output: Path, text: str) -> None:
+    """Write the summary, which comes last before the output itself is put in its place.
+
+    Whatever these replace is removed before: a process that is killed in between leaves less, but never the rows of one
+    run beside the summary or the scores of another.
+    """
+    summary = summary_path(output)
+    with replacing(summary) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+        for old in (summary, output, *((scores_path(output),) if output.suffix == ".npy" else ())):
+            old.unlink(missing_ok=True)
+
+
+def version(path: Path) -> Version | None:
+    """Tell a file from the one that takes its place; None if there is none."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns
 
 
 @contextlib.contextmanager
@@ -180,6 +208,11 @@ class _NumpyIds:
         for file, values in zip(self.files, (part.indices, part.scores), strict=True):
             file.write(values.numpy().tobytes())
 
+    def finish(self) -> None:
+        """Bring everything to the disk."""
+        for file in self.files:
+            file.flush()
+
 
 class _ParquetIds:
     """A row per query: its number, its negatives and their scores, without padding."""
@@ -201,3 +234,7 @@ class _ParquetIds:
         lists = [self.pa.ListArray.from_arrays(offsets, x.numpy()[there]) for x in (part.indices, part.scores)]
         self.writer.write_table(self.pa.Table.from_arrays([numbers, *lists], schema=self.schema))
         self.first += len(there)
+
+    def finish(self) -> None:
+        """Bring everything to the disk."""
+        self.writer.close()

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 from lookalike.data.folders import optional
 from lookalike.data.reading import SUFFIXES, Table, read_lines, read_table
-from lookalike.data.text_pairs import FLAGS, REFERENCES, TextPairs, listed, read_text_pairs, texts_of
+from lookalike.data.text_pairs import FLAGS, REFERENCES, TextPairs, listed, match_column, read_text_pairs, texts_of
 from lookalike.encoders.libraries import sentence_transformers
 from lookalike.mining.options import FROM_TEXTS
 from lookalike.wording import first_line
 
+LINES = ".txt"  # a text per line
+HUB_NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")  # a repository, with or without its owner
 TEXTS = ("text", "passage", "document", "contents", "body")
 
 
@@ -36,14 +39,41 @@ def read_corpus(path: str, column: str | None, *, header: bool = True) -> list[s
 
     Raises:
         FileNotFoundError: There is no such file.
-        ValueError: There is no such column, or a row holds something else than a text.
+        ValueError: There is no such column, there are no texts, or a row holds something else than a text.
     """
-    if Path(path).suffix.lower() == ".txt" and Path(path).is_file():
-        if column is not None or not header:
-            raise ValueError(f"{path} has a text per line and no columns; leave out --corpus-column and the like.")
-        return [line for _, line in read_lines(Path(path))]
+    check_corpus(path, column, header=header)
+    file = Path(path).expanduser()
+    if _holds_lines(file):
+        texts = [line for _, line in read_lines(file)]
+        if not texts:
+            raise ValueError(f"{path} holds no texts; --corpus takes one text per line.")
+        return texts
     table = open_table(path, None, header=header)
     return texts_of(table, corpus_column(table, column))
+
+
+def check_corpus(path: str, column: str | None, *, header: bool = True) -> None:
+    """Refuse a corpus that cannot be read, as far as that can be told without reading it.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+        ValueError: A .txt file has no columns, so that none can be chosen.
+    """
+    file = Path(path).expanduser()
+    _refuse_missing(file)
+    if _holds_lines(file) and (column is not None or not header):
+        raise ValueError(f"{path} has a text per line and no columns; leave out --corpus-column and the like.")
+
+
+def _holds_lines(path: Path) -> bool:
+    return path.suffix.lower() == LINES and path.is_file()
+
+
+def _refuse_missing(path: Path) -> None:
+    """Refuse what is not there and cannot be the name of a data set either."""
+    is_path = path.suffix.lower() in (*SUFFIXES, LINES) or path.is_absolute()
+    if is_path and not path.exists():
+        raise FileNotFoundError(f"{path}: there is no such file.")
 
 
 def corpus_column(table: Table, column: str | None) -> str:
@@ -53,17 +83,20 @@ def corpus_column(table: Table, column: str | None) -> str:
         ValueError: It cannot be told; the message lists the columns.
     """
     names = list(table.names)
-    if column is not None and column in names:
-        return column
+    if column is not None and (match := match_column(column, names)) is not None:
+        return match
     known = [name for name in names if name.strip().lower() in (*TEXTS, *REFERENCES)]
     if column is None and len(known) == 1:
         return known[0]
     if column is None and len(names) == 1 and not table.header:
         return names[0]
     what = f"no column {column!r}" if column is not None else "several columns of texts" if known else "no known column"
-    number = ", or --corpus-column 2 --no-corpus-header if its first line holds data" if table.separated else ""
+    hint = ""
+    if table.separated and table.header:
+        number = "" if len(names) == 1 else "--corpus-column 2 "
+        hint = f", or {number}--no-corpus-header if its first line holds data"
     raise ValueError(
-        f"{table.source} has {what}, but {listed(names)}; --corpus-column says which one holds the texts{number}."
+        f"{table.source} has {what}, but {listed(names)}; --corpus-column says which one holds the texts{hint}."
     )
 
 
@@ -81,8 +114,7 @@ def open_table(source: str, split: str | None, *, header: bool = True) -> Table:
         if split is not None:
             raise ValueError(f"--split chooses a split of a data set, but {path} is a file; leave it out.")
         return read_table(path, header=header)
-    if path.suffix.lower() in SUFFIXES or (path.is_absolute() and not path.exists()):
-        raise FileNotFoundError(f"{path}: there is no such file.")
+    _refuse_missing(path)
     if not header:
         raise ValueError(f"{source} is a data set, which names its columns itself; leave out --no-header.")
     datasets = optional("datasets", *FROM_TEXTS)
@@ -99,6 +131,16 @@ def open_table(source: str, split: str | None, *, header: bool = True) -> Table:
     if len(found) == 0:
         raise ValueError(f"{source} has no rows; mining needs pairs of a query and a positive.")
     return Table(source, list(found.column_names), lambda name: list(found[name]))
+
+
+def check_model_path(name: str) -> None:
+    """Refuse a model that is not there and, by its name, cannot be on the Hugging Face Hub either.
+
+    Raises:
+        FileNotFoundError: There is no such folder.
+    """
+    if not HUB_NAME.fullmatch(name) and not Path(name).exists():
+        raise FileNotFoundError(f"{name}: there is no such folder of a model.")
 
 
 def load_model(name: str, device: str | None, kind: str = "SentenceTransformer") -> Any:

@@ -158,7 +158,7 @@ class Store:
             known = note["format"] == FORMAT and isinstance(checksums, list) and len(checksums) == self.num_chunks
         except (FileNotFoundError, NotADirectoryError):
             return
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
             known = False
         if not known or not isinstance(width, int) or width <= 0:
             self._warn("is damaged, or was written by another version, and is encoded again")
