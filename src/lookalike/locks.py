@@ -34,17 +34,21 @@ class FolderInUseError(ValueError):
 
 
 @contextmanager
-def locked(folder: Path) -> Iterator[None]:
+def locked(folder: Path, *, remove_empty: bool = False) -> Iterator[None]:
     """Hold `folder`, which is created if needed, for this process.
 
     Nothing is left of the lock at the end; folders that were created for nothing are removed again.
+
+    Args:
+        folder: The folder.
+        remove_empty: Remove the folder at the end if nothing is in it, whoever has created it.
 
     Raises:
         FolderInUseError: Another process holds it; the message names that process.
         UnwritableError: The folder cannot be written to.
     """
     with writable(folder):
-        created = [each for each in (folder, *folder.parents) if not each.exists()]
+        created = [each for each in (folder, *folder.parents) if not each.exists()] or [folder] * remove_empty
         handle = _acquired(folder)
     if handle is None:
         raise FolderInUseError(

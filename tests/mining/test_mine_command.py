@@ -528,7 +528,7 @@ def test_a_file_in_the_way_of_the_cache_is_said_in_one_line(source, model_folder
     (tmp_path / "cache").write_text("")
     code, _, err = run_here("mine", source, "--model", model_folder, "--output", "out.jsonl", "--cache-folder", "cache")
     assert code == 2
-    assert err == "lookalike: cache is a file where a folder is needed; choose another.\n"
+    assert err == "lookalike: cache is a file where a folder is needed: choose another folder, or remove the file.\n"
 
 
 def test_texts_never_load_torchvision(source, model_folder, tmp_path):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import glob
 import json
 import os
 from itertools import islice
@@ -12,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from lookalike.data.folders import optional
-from lookalike.files import TEMPORARY, replacing, room_for, writable
-from lookalike.locks import HOLDER, LOCK, locked
+from lookalike.files import remove_leftovers, replacing, room_for, writable
+from lookalike.locks import locked
 from lookalike.mining.store import NOTE, remove_stores
 
 if TYPE_CHECKING:
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
     from lookalike.mining.vectors import Part
 
 ROWS_AT_A_TIME = 4096
-ATTEMPTS = 3  # to enter a folder that another process leaves at the same moment
 Array = np.ndarray[Any, Any]
 Version = tuple[int, int]  # inode and time of change of a file
 
@@ -71,31 +69,15 @@ def reserved(output: Path, *, force: bool) -> Iterator[None]:
         ValueError: Another process has written it in the meantime.
     """
     work = work_folder(output)
-    with contextlib.ExitStack() as stack:
-        _hold(stack, work)
+    with locked(work, remove_empty=True):
         before = version(output)
         try:
             _refuse_existing(output, force=force)
-            _remove_leftovers(output)
+            remove_leftovers(output, scores_path(output), summary_path(output))
             yield
         finally:
-            with contextlib.suppress(OSError):  # another process has just come in, or somebody has tidied up
+            with contextlib.suppress(OSError):  # somebody has tidied up
                 remove_stores(work, only_empty=version(output) in (None, before))
-                if {path.name for path in work.iterdir()} <= {LOCK, HOLDER}:
-                    for name in (HOLDER, LOCK):
-                        (work / name).unlink(missing_ok=True)
-                    work.rmdir()
-
-
-def _hold(stack: contextlib.ExitStack, work: Path) -> None:
-    for attempt in reversed(range(ATTEMPTS)):
-        try:
-            stack.enter_context(locked(work))
-        except FileNotFoundError:  # the process that held it has just removed the folder
-            if not attempt:
-                raise
-        else:
-            return
 
 
 def _refuse_existing(path: Path, *, force: bool) -> None:
@@ -103,13 +85,6 @@ def _refuse_existing(path: Path, *, force: bool) -> None:
         work = work_folder(path)
         left = f" {work.name} beside it is what an interrupted run has kept." if any(work.glob(f"*/{NOTE}")) else ""
         raise ValueError(f"{path} exists; --force overwrites it, --output chooses another file.{left}")
-
-
-def _remove_leftovers(output: Path) -> None:
-    """Remove the temporary files that a process leaves beside its output when it is killed while it writes."""
-    for path in (output, scores_path(output), summary_path(output)):
-        for leftover in path.parent.glob(f"{glob.escape(path.name)}.????????{TEMPORARY}"):
-            leftover.unlink(missing_ok=True)
 
 
 def work_folder(output: Path) -> Path:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from lookalike.files import FULL, DiskFullError, UnwritableError, room_for, writable, write_text
+from lookalike.files import FULL, DiskFullError, UnwritableError, remove_leftovers, room_for, writable, write_text
 from lookalike.locks import locked
 from lookalike.mining.rows import FileRows
 
@@ -100,6 +100,7 @@ class Store:
             with writable(self.folder.parent):
                 self.folder.parent.mkdir(parents=True, exist_ok=True)
             self._held.enter_context(locked(self.folder))
+            remove_leftovers(self._note)
         self._claimed = True
         self._load_note()
 
