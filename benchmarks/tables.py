@@ -136,8 +136,9 @@ def _search_gpu_codes() -> str:
         for codes, filters in dict.fromkeys((codes, filters) for codes, filters, _ in times)
     ]
     note = (
-        f"{settings['rows']:,} codes in themselves, k = {settings['k']}, median of {settings['repeats']}; {gpu['name']}, "
-        f"CUDA {gpu['cuda']}, torch {result['versions']['torch']}; from `benchmarks/results/search_gpu_codes.json`."
+        f"{settings['rows']:,} codes in themselves, k = {settings['k']}, median of {settings['repeats']}; "
+        f"{gpu['name']}, CUDA {gpu['cuda']}, torch {result['versions']['torch']}; "
+        "from `benchmarks/results/search_gpu_codes.json`."
     )
     return f"{_markdown(['codes', 'left out', *(f'{bits} bits' for bits in lengths)], rows)}\n\n{note}"
 

@@ -15,8 +15,11 @@ from benchmarks import record
 RESULTS = {path: path.read_bytes() for path in record.RESULTS.iterdir()}
 WRITERS = {
     "batches": ["main"],
+    "compare_all": ["main"],
     "guard": ["main"],
     "hardness": ["main"],
+    "kill_mine": ["main"],
+    "kill_train": ["main"],
     "mine": ["texts", "million"],
     "msmarco": ["main"],
     "observe": ["main"],
@@ -74,19 +77,31 @@ def test_every_benchmark_takes_the_same_options(module, names):
         pytest.importorskip("faiss")
     for name in names:
         parameters = inspect.signature(getattr(importlib.import_module(f"benchmarks.{module}"), name)).parameters
-        assert (parameters["out"].annotation, parameters["committed"].annotation) == (record.Out, record.Record)
+        out = record.OutFolder if module == "compare_all" else record.Out
+        assert (parameters["out"].annotation, parameters["committed"].annotation) == (out, record.Record)
 
 
 def test_every_benchmark_is_known_here():
     scripts = {path.stem for path in record.RESULTS.parent.glob("*.py")}
-    assert scripts - set(WRITERS) == {"__init__", "record", "tables"}
+    assert scripts - set(WRITERS) == {"__init__", "mps", "record", "tables"}
+
+
+def test_only_full_problems_are_recorded(tmp_path):
+    kill_mine, compare_all = (importlib.import_module(f"benchmarks.{name}") for name in ("kill_mine", "compare_all"))
+    with pytest.raises(typer.BadParameter, match="takes the benchmark at its full size"):
+        kill_mine.main(pairs=100, committed=True)
+    with pytest.raises(typer.BadParameter, match="takes the benchmark at its full size"):
+        compare_all.main(tmp_path, added=["--seeds", "1"], committed=True)
+    with pytest.raises(typer.BadParameter, match="--out and --record name two places"):
+        compare_all.main(tmp_path, out=tmp_path, committed=True)
+    assert not list(tmp_path.iterdir())
 
 
 def test_results_go_where_they_are_asked_to(tmp_path):
     assert record.destination("a", None, committed=True) == record.RESULTS / "a.json"
     assert record.destination("a", tmp_path / "new" / "b.json", committed=False) == tmp_path / "new" / "b.json"
     assert record.destination("a", tmp_path, committed=False) == tmp_path / "a.json"
-    with pytest.raises(typer.BadParameter, match="--out and --record name two files"):
+    with pytest.raises(typer.BadParameter, match="--out and --record name two places"):
         record.destination("a", tmp_path, committed=True)
     with pytest.raises(typer.BadParameter, match="takes the benchmark at its full size"):
         record.destination("a", None, committed=True, whole=False)
