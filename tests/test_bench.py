@@ -8,6 +8,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
+import torch
 import typer
 
 from benchmarks import record
@@ -69,6 +70,21 @@ def test_the_first_line_does_not_wait_for_imports(run_here, monkeypatch):
     code, out, _ = run_here("bench", "batches")
     assert code == 2
     assert out == "Composition of batches against the shuffle of Sample4Geo: several minutes; --quick takes seconds.\n"
+
+
+@pytest.mark.parametrize("options", [("--nn", "4"), ("--quick", "--record")])
+def test_mistakes_point_to_the_command_that_was_typed(run_here, options):
+    code, _, err = run_here("bench", "batches", *options)
+    assert code == 2
+    assert "Usage: lookalike bench batches [OPTIONS]" in err
+    assert "Try 'lookalike bench batches --help'" in err
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="has a CUDA device")
+def test_a_missing_device_is_said_before_anything_is_announced(run_here):
+    code, out, err = run_here("bench", "search", "--device", "cuda")
+    assert (code, out) == (2, "")
+    assert "--device cuda needs an NVIDIA GPU" in err
 
 
 @pytest.mark.parametrize(("module", "names"), WRITERS.items())
