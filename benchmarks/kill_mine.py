@@ -312,7 +312,7 @@ def everything_imported() -> Iterator[None]:
     from lookalike.warmup import compile_kernels  # noqa: PLC0415
 
     transformers.utils.logging.disable_progress_bar()
-    compile_kernels(64)
+    compile_kernels()
     try:
         yield
     finally:

@@ -73,7 +73,7 @@ def compile_ahead(
     n = 64
     if settings.sampler == "lsh":  # a miniature is searched without kernels, so these are named
         bits = settings.bits if isinstance(settings.bits, int) else MAX_BITS
-        compile_kernels(bits)
+        compile_kernels()
         if search_device(device, bits, GRAPH_NEIGHBOURS).type == "cuda":
             codes = torch.zeros(n, bits // 8, dtype=torch.uint8, device=device)
             hamming_topk(codes, codes, GRAPH_NEIGHBOURS, query_labels=torch.arange(n), backend="cuda")
