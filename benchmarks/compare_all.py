@@ -1,28 +1,30 @@
 """Run the comparisons of docs/results.md side by side on one machine, and write the results that its tables show.
 
-python -m benchmarks.compare_all INPUTS [--only medquad,debian] [--out FOLDER] [--limit SECONDS] [-- --seeds 1]
+python -m benchmarks.compare_all INPUTS [--only medquad,debian] [--out FOLDER | --record] [--limit SECONDS]
+python -m benchmarks.compare_all INPUTS [--out FOLDER] -- --seeds 1
 
 INPUTS holds what `benchmarks.prepare` makes, or what it makes that from. A comparison that fails or is stopped leaves
 the others alone, and goes on where it was when the same command is run again. What follows `--` is added to every
-command.
+command; such results cannot be recorded.
 """
 
-import argparse
 import os
 import shlex
-import shutil
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
+
+import typer
 
 import lookalike
+from benchmarks import record
 from benchmarks.mps import shared_gpu
 from benchmarks.prepare.inputs import make_from_folder
-from benchmarks.record import RESULTS
+from lookalike.files import write_text
 from lookalike.warmup import compile_kernels
 
 MINILM = (
@@ -72,48 +74,45 @@ COMPARISONS = {
 }  # fmt: skip
 
 
-def main() -> int:
-    """Run what was asked for; 1 where a comparison did not finish."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.compare_all", description=__doc__)
-    parser.add_argument("inputs", type=Path, help="the folder of inputs")
-    parser.add_argument("--only", default=",".join(COMPARISONS), help="comparisons, comma-separated")
-    parser.add_argument("--out", type=Path, default=RESULTS, help="where compare_NAME.json goes as soon as it is there")
-    parser.add_argument("--runs", type=Path, default=Path("runs/compare_all"), help="the folders of the runs")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="runs at a time, over all comparisons")
-    parser.add_argument("--limit", type=float, default=None, help="seconds after which everything is stopped and kept")
-    own, added = _divided(sys.argv[1:])
-    arguments = parser.parse_args(own)
+def main(
+    inputs: Annotated[Path, typer.Argument(help="The folder of inputs.")],
+    added: Annotated[list[str] | None, typer.Argument(help="After `--`: options added to every command.")] = None,
+    only: Annotated[str, typer.Option(help="Comparisons to run, comma-separated.")] = ",".join(COMPARISONS),
+    runs: Annotated[Path, typer.Option(help="The folder of the runs.")] = Path("runs/compare_all"),
+    jobs: Annotated[int, typer.Option(min=1, help="Runs at a time, over all comparisons.")] = os.cpu_count() or 1,
+    limit: Annotated[float | None, typer.Option(help="Seconds after which everything is stopped and kept.")] = None,
+    out: record.OutFolder = None,
+    committed: record.Record = False,
+) -> None:
+    """Run the comparisons of the documentation side by side; fails if one of them does not finish."""
     began = time.monotonic()
-    names = arguments.only.split(",")
+    names = only.split(",")
     if unknown := [name for name in names if name not in COMPARISONS]:
-        parser.error(f"there is no comparison {unknown[0]!r}; there are {', '.join(COMPARISONS)}.")
-    inputs, out, runs = (path.resolve() for path in (arguments.inputs, arguments.out, arguments.runs))
-    for folder in (out, runs):
-        folder.mkdir(parents=True, exist_ok=True)
+        raise typer.BadParameter(f"there is no comparison {unknown[0]!r}; there are {', '.join(COMPARISONS)}.")
+    results = record.destination_folder(out, committed, whole=not added).resolve()
+    inputs, runs = inputs.resolve(), runs.resolve()
+    runs.mkdir(parents=True, exist_ok=True)
     for need in dict.fromkeys(need for name in names for need in COMPARISONS[name].needs):
         print(f"input: {make_from_folder(need, inputs).name}", flush=True)
     compile_kernels()  # once, and not in every run
     finished = []
     with shared_gpu() as environment:
-        options = [*added, "--jobs", str(max(1, arguments.jobs // len(names)))]
+        options = [*(added or []), "--jobs", str(max(1, jobs // len(names)))]
         started = {name: start(name, options, inputs, runs, environment) for name in names}
         try:
-            for name, code in ended(started, None if arguments.limit is None else began + arguments.limit):
+            for name, code in ended(started, None if limit is None else began + limit):
                 if code == 0:
                     finished.append(name)
-                    shutil.copyfile(runs / name / "compare.json", out / f"compare_{name}.json")
+                    write_text(results / f"compare_{name}.json", (runs / name / "compare.json").read_text())
                     print((runs / name / "compare.md").read_text(), flush=True)
                 said = ending(code, runs / f"{name}.log")
                 print(f"{name}, after {time.monotonic() - began:.0f} s: {said}", flush=True)
         finally:
             stop(list(started.values()))
-    return 0 if len(finished) == len(names) else 1
-
-
-def _divided(arguments: list[str]) -> tuple[list[str], list[str]]:
-    """What is before `--`, and what is after it."""
-    place = arguments.index("--") if "--" in arguments else len(arguments)
-    return arguments[:place], arguments[place + 1 :]
+    if finished:
+        print(f"Written: {results}")
+    if len(finished) < len(names):
+        sys.exit(1)
 
 
 def command(name: str) -> list[str]:
@@ -179,4 +178,4 @@ def ending(code: int | None, log: Path) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    typer.run(main)

@@ -27,6 +27,7 @@ import typer
 from benchmarks import record
 
 WHOLE = 100  # kills
+PAIRS = 8000  # of the full problem
 DEADLINE = 120.0  # seconds that any single process may take
 POLL = 0.0005  # seconds between looks at a process or its files
 WORDS = [f"{a}{b}" for a in ("ba", "ce", "di", "fo", "gu", "ha") for b in ("l", "m", "n", "r", "s", "t", "x")]
@@ -311,7 +312,7 @@ def everything_imported() -> Iterator[None]:
     from lookalike.warmup import compile_kernels  # noqa: PLC0415
 
     transformers.utils.logging.disable_progress_bar()
-    compile_kernels(64)
+    compile_kernels()
     try:
         yield
     finally:
@@ -319,14 +320,14 @@ def everything_imported() -> Iterator[None]:
 
 
 def main(
-    kills: Annotated[int, typer.Option(min=2, help="Processes to kill, half of them beside another one.")] = 100,
-    pairs: Annotated[int, typer.Option(min=100, help="Pairs to mine; a chunk is 2,048 texts.")] = 8000,
+    kills: Annotated[int, typer.Option(min=2, help="Processes to kill, half of them beside another one.")] = WHOLE,
+    pairs: Annotated[int, typer.Option(min=100, help="Pairs to mine; a chunk is 2,048 texts.")] = PAIRS,
     seed: Annotated[int, typer.Option(help="Of the moments.")] = 0,
     out: record.Out = None,
     committed: record.Record = False,
 ) -> None:
     """Kill, resume, compare; fails if an output differs from that of an undisturbed run."""
-    path = record.destination("kill_mine", out, committed, whole=kills >= WHOLE)
+    path = record.destination("kill_mine", out, committed, whole=kills >= WHOLE and pairs >= PAIRS)
     with everything_imported(), tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         began = time.monotonic()

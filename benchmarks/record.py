@@ -20,6 +20,9 @@ from lookalike.machine import machine, versions
 RESULTS = Path(__file__).parent / "results"
 
 Out = Annotated[Path | None, typer.Option(help="Write results to this file.", show_default="in a temporary folder")]
+OutFolder = Annotated[
+    Path | None, typer.Option(help="Write results to this folder.", show_default="a temporary folder")
+]
 Record = Annotated[bool, typer.Option("--record", help="Replace the committed results, which the documentation shows.")]
 
 
@@ -27,22 +30,28 @@ def destination(name: str, out: Path | None, committed: bool, *, whole: bool = T
     """Return the file that results will be written to, before anything is measured.
 
     Raises:
-        typer.BadParameter: Two files are named, or less than the `whole` benchmark would replace committed results.
+        typer.BadParameter: Two places are named, or less than the `whole` benchmark would replace committed results.
         UnwritableError: The folder cannot be written to.
     """
+    if out is not None and not out.is_dir():
+        return destination_folder(out.parent, committed, whole=whole) / out.name
+    return destination_folder(out, committed, whole=whole) / f"{name}.json"
+
+
+def destination_folder(out: Path | None, committed: bool, *, whole: bool = True) -> Path:
+    """Return the folder that several results will be written to; raises what `destination` raises."""
     if committed and out is not None:
-        raise typer.BadParameter("--out and --record name two files for the results; give one of them.")
+        raise typer.BadParameter("--out and --record name two places for the results; give one of them.")
     if committed and not whole:
         raise typer.BadParameter("--record replaces committed results and takes the benchmark at its full size.")
     if committed:
-        return RESULTS / f"{name}.json"
+        return RESULTS
     if out is None:
-        return Path(tempfile.mkdtemp(prefix="lookalike-bench-")) / f"{name}.json"
-    path = out / f"{name}.json" if out.is_dir() else out
-    with writable(path.parent):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        tempfile.TemporaryFile(dir=path.parent).close()
-    return path
+        return Path(tempfile.mkdtemp(prefix="lookalike-bench-"))
+    with writable(out):
+        out.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=out).close()
+    return out
 
 
 def write(path: Path, result: dict[str, Any]) -> None:

@@ -8,6 +8,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
+import torch
 import typer
 
 from benchmarks import record
@@ -15,8 +16,11 @@ from benchmarks import record
 RESULTS = {path: path.read_bytes() for path in record.RESULTS.iterdir()}
 WRITERS = {
     "batches": ["main"],
+    "compare_all": ["main"],
     "guard": ["main"],
     "hardness": ["main"],
+    "kill_mine": ["main"],
+    "kill_train": ["main"],
     "mine": ["texts", "million"],
     "msmarco": ["main"],
     "observe": ["main"],
@@ -68,25 +72,52 @@ def test_the_first_line_does_not_wait_for_imports(run_here, monkeypatch):
     assert out == "Composition of batches against the shuffle of Sample4Geo: several minutes; --quick takes seconds.\n"
 
 
+@pytest.mark.parametrize("options", [("--nn", "4"), ("--quick", "--record")])
+def test_mistakes_point_to_the_command_that_was_typed(run_here, options):
+    code, _, err = run_here("bench", "batches", *options)
+    assert code == 2
+    assert "Usage: lookalike bench batches [OPTIONS]" in err
+    assert "Try 'lookalike bench batches --help'" in err
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="has a CUDA device")
+def test_a_missing_device_is_said_before_anything_is_announced(run_here):
+    code, out, err = run_here("bench", "search", "--device", "cuda")
+    assert (code, out) == (2, "")
+    assert "--device cuda needs an NVIDIA GPU" in err
+
+
 @pytest.mark.parametrize(("module", "names"), WRITERS.items())
 def test_every_benchmark_takes_the_same_options(module, names):
     if module == "search":
         pytest.importorskip("faiss")
     for name in names:
         parameters = inspect.signature(getattr(importlib.import_module(f"benchmarks.{module}"), name)).parameters
-        assert (parameters["out"].annotation, parameters["committed"].annotation) == (record.Out, record.Record)
+        out = record.OutFolder if module == "compare_all" else record.Out
+        assert (parameters["out"].annotation, parameters["committed"].annotation) == (out, record.Record)
 
 
 def test_every_benchmark_is_known_here():
     scripts = {path.stem for path in record.RESULTS.parent.glob("*.py")}
-    assert scripts - set(WRITERS) == {"__init__", "record", "tables"}
+    assert scripts - set(WRITERS) == {"__init__", "mps", "record", "tables"}
+
+
+def test_only_full_problems_are_recorded(tmp_path):
+    kill_mine, compare_all = (importlib.import_module(f"benchmarks.{name}") for name in ("kill_mine", "compare_all"))
+    with pytest.raises(typer.BadParameter, match="takes the benchmark at its full size"):
+        kill_mine.main(pairs=100, committed=True)
+    with pytest.raises(typer.BadParameter, match="takes the benchmark at its full size"):
+        compare_all.main(tmp_path, added=["--seeds", "1"], committed=True)
+    with pytest.raises(typer.BadParameter, match="--out and --record name two places"):
+        compare_all.main(tmp_path, out=tmp_path, committed=True)
+    assert not list(tmp_path.iterdir())
 
 
 def test_results_go_where_they_are_asked_to(tmp_path):
     assert record.destination("a", None, committed=True) == record.RESULTS / "a.json"
     assert record.destination("a", tmp_path / "new" / "b.json", committed=False) == tmp_path / "new" / "b.json"
     assert record.destination("a", tmp_path, committed=False) == tmp_path / "a.json"
-    with pytest.raises(typer.BadParameter, match="--out and --record name two files"):
+    with pytest.raises(typer.BadParameter, match="--out and --record name two places"):
         record.destination("a", tmp_path, committed=True)
     with pytest.raises(typer.BadParameter, match="takes the benchmark at its full size"):
         record.destination("a", None, committed=True, whole=False)

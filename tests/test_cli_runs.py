@@ -5,7 +5,6 @@ import os
 import re
 import shlex
 import signal
-import time
 
 import pytest
 import torch
@@ -15,11 +14,10 @@ from lookalike.data import DataSource
 from lookalike.interruptions import Interrupted
 from lookalike.locks import FolderInUseError, locked
 from lookalike.settings import Settings
+from tests.processes import PATIENCE, wait_until
 from tests.test_cli_training import NETWORK, QUICK, start
 from tests.test_runs import another_process_in, names
 from tests.toys import write_glyph_file
-
-PATIENCE = 120  # seconds
 
 
 @pytest.fixture(scope="module")
@@ -203,14 +201,6 @@ def test_force_removes_an_old_comparison_before_it_trains(run_here, glyph_file, 
     assert run_here(*arguments)[0] == 0
     rows = json.loads((tmp_path / "out" / "compare.json").read_text())["settings"]
     assert {row["epochs"] for row in rows.values()} == {3}
-
-
-def wait_until(condition, process=None):
-    until = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < until
-        assert process is None or process.poll() is None, process.communicate()
-        time.sleep(0.02)
 
 
 def in_use(folder):

@@ -12,14 +12,17 @@ import time
 import pytest
 
 from lookalike.comparison import summary
+from tests.processes import wait_until
 from tests.toys import write_glyph_file
 
 NETWORK = ("--model-option", "width=8", "--model-option", "dim=32")
 QUICK = ("--epochs", "3", *NETWORK, "--batch-size", "8")
+LONGER = ("--epochs", "16", *QUICK[2:])
 
 
 def start(*arguments, **options):
     command = [sys.executable, "-c", "from lookalike.cli import main; main()", *map(str, arguments)]
+    options["env"] = {**options.get("env", os.environ), "OMP_NUM_THREADS": "1"}  # threads wait for busy cores
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options)
 
 
@@ -72,20 +75,25 @@ def test_train_chooses_its_bits(glyph_file, tmp_path):
     assert [str(json.loads(line)["bits"]) for line in metrics[1:]] == chosen
 
 
+@pytest.fixture(scope="module")
+def uninterrupted(glyph_file, tmp_path_factory):
+    """The folder of a run that nothing stops."""
+    folder = tmp_path_factory.mktemp("uninterrupted") / "run"
+    assert run("train", glyph_file, *LONGER, "--out", folder)[0] == 0
+    return folder
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_stopped_it_saves_and_says_how_to_go_on(glyph_file, tmp_path, number):
-    whole, part = tmp_path / "whole", tmp_path / "part"
-    options = ("--epochs", "12", *QUICK[2:])
-    assert run("train", glyph_file, *options, "--out", whole)[0] == 0
-    process = start("train", glyph_file, *options, "--out", part)
-    while not (part / "metrics.jsonl").exists() or not (part / "metrics.jsonl").read_text():
-        time.sleep(0.01)
+def test_stopped_it_saves_and_says_how_to_go_on(glyph_file, uninterrupted, tmp_path, number):
+    part = tmp_path / "part"
+    process = start("train", glyph_file, *LONGER, "--out", part)
+    wait_until(lambda: (part / "metrics.jsonl").exists() and (part / "metrics.jsonl").read_text(), process)
     process.send_signal(number)
     out, err = process.communicate(timeout=300)
     assert process.returncode == 128 + number, err
     assert f"stopped by {number.name}; everything is saved. Continue with: lookalike train --out {part} --re" in out
     assert run("train", "--out", part, "--resume")[0] == 0
-    finals = [json.loads((folder / "result.json").read_text())["metrics"] for folder in (whole, part)]
+    finals = [json.loads((folder / "result.json").read_text())["metrics"] for folder in (uninterrupted, part)]
     assert finals[0] == finals[1]
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import tables
+from tests.processes import PATIENCE
 
 ROOT = Path(__file__).parents[1]
 
@@ -25,9 +26,8 @@ def python_blocks(page):
 
 def run_as_it_stands(code, folder):
     """Run a program in a process of its own, from an empty folder; returns what it prints."""
-    run = subprocess.run(
-        [sys.executable, "-W", "error", "-c", code], cwd=folder, capture_output=True, text=True, check=False
-    )
+    command = [sys.executable, "-W", "error", "-c", code]
+    run = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert (run.returncode, run.stderr) == (0, "")
     return run.stdout
 
@@ -59,7 +59,8 @@ def test_fragments_run_where_their_names_are_known(tmp_path):
 
 def test_pictures_are_drawn(tmp_path):
     script = ROOT / "docs" / "pictures" / "draw.py"
-    subprocess.run([sys.executable, str(script), str(tmp_path)], check=True, env={**os.environ, "MPLBACKEND": "agg"})
+    environment = {**os.environ, "MPLBACKEND": "agg"}
+    subprocess.run([sys.executable, str(script), str(tmp_path)], check=True, env=environment, timeout=PATIENCE)
     drawn = {path.name for path in tmp_path.iterdir()}
     assert drawn == {path.name for path in script.parent.glob("*.svg")}
     shown = re.findall(r"\(pictures/(\w+\.svg)\)", (ROOT / "docs" / "concepts.md").read_text())

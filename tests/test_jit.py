@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import lookalike
+from tests.processes import PATIENCE
 
 SCRIPT = """
 import numpy as np, torch
@@ -26,7 +27,9 @@ assert hamming_topk(codes, codes, 3).indices.shape == (5000, 3)
 
 def test_everything_works_without_numba():
     script = 'import sys\nsys.modules["numba"] = None\n' + SCRIPT
-    run = subprocess.run([sys.executable, "-W", "error", "-c", script], capture_output=True, text=True, check=False)
+    run = subprocess.run(
+        [sys.executable, "-W", "error", "-c", script], capture_output=True, text=True, timeout=PATIENCE, check=False
+    )
     assert run.returncode == 0, run.stderr
     assert "numba is not installed: batches are composed by plain Python" in run.stderr
     assert "numba is not installed: searching by matrix products" in run.stderr
@@ -42,7 +45,9 @@ def test_everything_works_where_compiled_kernels_cannot_be_kept(tmp_path):
     environment = {name: value for name, value in os.environ.items() if name not in hidden}
     environment |= {"PYTHONPATH": str(tmp_path), "HOME": os.devnull}
     script = f"{SCRIPT}\nimport lookalike\nassert lookalike.__file__.startswith({str(tmp_path)!r})"
-    run = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=False)
+    run = subprocess.run(
+        [sys.executable, "-c", script], env=environment, capture_output=True, text=True, timeout=PATIENCE, check=False
+    )
     assert run.returncode == 0, run.stderr
     assert run.stderr.count("\n") == 1, run.stderr
     assert "compiled kernels cannot be kept" in run.stderr

@@ -10,6 +10,7 @@ import pytest
 from lookalike import locks
 from lookalike.files import UnwritableError, remove_leftovers, replacing
 from lookalike.locks import FolderInUseError, locked
+from tests.processes import first_line
 
 HOLD = """
 import sys
@@ -26,7 +27,7 @@ def holder(tmp_path):
     with subprocess.Popen(
         [sys.executable, "-c", HOLD, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
-        assert process.stdout.readline() == "held\n"
+        assert first_line(process.stdout) == "held\n"
         yield process
         process.kill()
 

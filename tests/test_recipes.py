@@ -88,8 +88,9 @@ def test_train_resume_analyze_and_report_on_texts(tmp_path):
     assert "learning_rate was 0.0001, now 1.0" in err
 
 
-def test_compare_on_images_is_the_papers_table(tmp_path):
+def test_compare_on_images_is_the_papers_table(run_here, tmp_path, capsys):
     model = save_image_model(tmp_path / "model")
+    capsys.readouterr()  # saving draws a bar
     (tmp_path / "data").mkdir()
     root = write_sop(tmp_path / "data")
     code, _, err = run(
@@ -102,8 +103,8 @@ def test_compare_on_images_is_the_papers_table(tmp_path):
     assert table["encoder"] == "transformers:model"  # without the folder
     assert table["data_options"] == {"size": 32}
     (model / "model.safetensors").unlink()  # the weights that the run began with are not needed again
-    code, _, err = run("analyze", tmp_path / "runs" / "lsh-512-seed0", "--bits", "64", "--k", "3", cwd=tmp_path)
+    code, _, err = run_here("analyze", tmp_path / "runs" / "lsh-512-seed0", "--bits", "64", "--k", "3")
     assert (code, err) == (0, "")
-    code, _, err = run("report", tmp_path / "runs", "--out", tmp_path / "report.html", cwd=tmp_path)
+    code, _, err = run_here("report", tmp_path / "runs", "--out", tmp_path / "report.html")
     assert (code, err) == (0, "")
     assert "image/png;base64" in (tmp_path / "report.html").read_text()

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
+import typer
 from safetensors.torch import load_file, save_file
 
 from benchmarks import compare_all
@@ -135,7 +136,8 @@ def test_a_comparison_that_fails_leaves_the_others_alone(tmp_path, monkeypatch, 
     line = [str(tmp_path), "--only", "medquad,cjk", "--out", str(out), "--runs", str(tmp_path / "runs"), "--jobs", "2"]
     small = ["--seeds", "1", "--epochs", "1", "--batch-size", "4", "--samplers", "random"]
     monkeypatch.setattr(sys, "argv", ["compare_all", *line, "--", *small])
-    assert compare_all.main() == 1
+    with pytest.raises(SystemExit, match=r"^1$"):
+        typer.run(compare_all.main)
     assert [path.name for path in out.iterdir()] == ["compare_cjk.json"]
     table = json.loads((out / "compare_cjk.json").read_text())
     assert table["data"] == "cjk_glyphs32.npz"
@@ -144,11 +146,11 @@ def test_a_comparison_that_fails_leaves_the_others_alone(tmp_path, monkeypatch, 
     assert re.search(r"cjk, after \d+ s: finished", shown)
     assert re.search(r"medquad, after \d+ s: failed with status 2:\nlookalike: ", shown)
     monkeypatch.setattr(sys, "argv", ["compare_all", *line, "--limit", "0", "--", *small])
-    assert compare_all.main() == 1
+    with pytest.raises(SystemExit, match=r"^1$"):
+        typer.run(compare_all.main)
     assert "out of time; the same command goes on with it" in capsys.readouterr().out
 
 
-def test_what_is_not_there_is_said_before_anything_is_run(tmp_path, monkeypatch):
-    monkeypatch.setattr(sys, "argv", ["compare_all", str(tmp_path), "--only", "grocery", "--runs", str(tmp_path / "r")])
+def test_what_is_not_there_is_said_before_anything_is_run(tmp_path):
     with pytest.raises(FileNotFoundError, match="has neither grocery128 nor"):
-        compare_all.main()
+        compare_all.main(tmp_path, only="grocery", runs=tmp_path / "r", out=tmp_path / "out")

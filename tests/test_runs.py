@@ -18,6 +18,7 @@ from lookalike.locks import FolderInUseError, locked
 from lookalike.runs import RunFolder
 from lookalike.settings import Settings
 from lookalike.training import train
+from tests.processes import first_line
 from tests.toys import toy_data, toy_model
 
 TIMES = ("seconds", "mining_seconds", "mining_share", "mining_seconds_per_epoch")
@@ -67,7 +68,7 @@ def another_process_in(folder):
     holder = subprocess.Popen(
         [sys.executable, "-c", code, str(folder)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
-    assert holder.stdout.readline() == "held\n"
+    assert first_line(holder.stdout) == "held\n"
     try:
         yield holder
     finally:

@@ -18,6 +18,7 @@ from lookalike.loop import TrainingLoop
 from lookalike.optimization import make_optimizer, schedule
 from lookalike.settings import STRATEGIES, Settings, parse_strategy
 from lookalike.training import Diverged, train
+from tests.processes import PATIENCE
 from tests.toys import toy_data, toy_model
 
 TIMES = ("seconds", "mining_seconds", "mining_share", "mining_seconds_per_epoch")
@@ -231,7 +232,8 @@ def test_killed_at_twenty_random_moments_it_ends_the_same(tmp_path):
     whole = context.Process(target=train_in_process, args=(tmp_path / "whole",))
     began = time.perf_counter()
     whole.start()
-    whole.join()
+    whole.join(PATIENCE)
+    assert whole.exitcode == 0
     duration = time.perf_counter() - began
     moments, kills, lives = random.Random(0), 0, 0
     while kills < 20:
@@ -241,14 +243,14 @@ def test_killed_at_twenty_random_moments_it_ends_the_same(tmp_path):
         process.start()
         time.sleep(moments.uniform(0, duration / 4))
         process.kill()
-        process.join()
+        process.join(PATIENCE)
         kills += process.exitcode == -signal.SIGKILL
         if (tmp_path / "killed" / "result.json").exists() and kills < 20:  # all over: go back, and on killing
             (tmp_path / "killed" / "result.json").unlink()
             (tmp_path / "killed" / "metrics.jsonl").unlink()
     last = context.Process(target=train_in_process, args=(tmp_path / "killed",))
     last.start()
-    last.join()
+    last.join(PATIENCE)
     assert last.exitcode == 0
     assert metrics(tmp_path / "killed") == metrics(tmp_path / "whole")
     assert {path.name for path in (tmp_path / "killed").iterdir()} - {".lock"} == {

@@ -1,19 +1,17 @@
 """How numba is used here, in one place, with types that mypy understands."""
 
-import logging
 from collections.abc import Callable
-from functools import cache
 from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
+
+from lookalike.notices import say_once
 
 try:
     from numba import njit
     from numba.extending import intrinsic as numba_intrinsic
 except ImportError:  # an accelerator, not a requirement
     njit = numba_intrinsic = None
-
-logger = logging.getLogger("lookalike")
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -26,7 +24,7 @@ def kernel(function: Callable[P, R]) -> Callable[P, R]:
     (`_nrt=False`) a function cannot allocate: the caller hands over working memory.
     """
     if njit is None:
-        _say_once("numba is not installed: batches are composed by plain Python, which is slow (pip install numba).")
+        say_once("numba is not installed: batches are composed by plain Python, which is slow (pip install numba).")
         return np.errstate(over="ignore")(function)  # integers wrap around, as they do when compiled
     compiled: Any = njit(nogil=True, _nrt=False)(function)
     try:
@@ -34,17 +32,12 @@ def kernel(function: Callable[P, R]) -> Callable[P, R]:
     except RuntimeError as error:
         if "no locator" not in str(error):
             raise
-        _say_once(
+        say_once(
             "compiled kernels cannot be kept, for numba finds no folder that it may write to: every process compiles "
             "them again, which takes some ten seconds; set NUMBA_CACHE_DIR to a writable folder."
         )
     dispatcher: Callable[P, R] = compiled
     return dispatcher
-
-
-@cache
-def _say_once(sentence: str) -> None:
-    logger.warning(sentence)
 
 
 def intrinsic(function: Callable[..., Any]) -> Any:

@@ -74,7 +74,7 @@ def compile_ahead(
     n = 64
     if settings.sampler == "lsh":  # a miniature is searched without kernels, so these are named
         lengths = [settings.bits] if isinstance(settings.bits, int) else _any_lengths()
-        compile_kernels(lengths[-1])
+        compile_kernels()
         for bits in lengths:
             if search_device(device, bits, GRAPH_NEIGHBOURS).type == "cuda":
                 codes = torch.zeros(n, bits // 8, dtype=torch.uint8, device=device)

@@ -90,6 +90,40 @@ def test_what_cannot_be_embeddings(tmp_path, array, error, sentence):
         load_embeddings(tmp_path / "x.npy", min_rows=5)
 
 
+@pytest.mark.parametrize("write", [np.save, np.savez, np.savez_compressed])
+@pytest.mark.filterwarnings("ignore")
+def test_damage_is_said_in_one_sentence_whichever_bit_it_flips(tmp_path, write):
+    path = tmp_path / ("x.npy" if write is np.save else "x.npz")
+    write(path, X)
+    whole = path.read_bytes()
+    said = set()
+    for place in range(len(whole)):
+        damaged = bytearray(whole)
+        damaged[place] ^= 1 << place % 8
+        path.write_bytes(damaged)
+        try:
+            load_embeddings(path)
+        except (ValueError, TypeError) as error:
+            said.add(str(error))
+    assert not any("\n" in each for each in said)
+    assert any("is damaged or of another kind" in each for each in said)
+
+
+def test_damage_is_not_taken_for_the_lack_of_embeddings(tmp_path):
+    np.savez(tmp_path / "x.npz", x=X)
+    content = (tmp_path / "x.npz").read_bytes()
+    (tmp_path / "x.npz").write_bytes(content.replace(b"NUMPY", b"NUMPX"))
+    with pytest.raises(ValueError, match="is damaged or of another kind"):
+        load_embeddings(tmp_path / "x.npz")
+
+
+def test_only_the_named_array_is_read(tmp_path):
+    np.savez(tmp_path / "x.npz", damaged=X + 1, x=X)
+    content = (tmp_path / "x.npz").read_bytes()
+    (tmp_path / "x.npz").write_bytes(content.replace(b"NUMPY", b"NUMPX", 1))
+    assert np.array_equal(load_embeddings(f"{tmp_path}/x.npz:x"), X)
+
+
 def test_what_is_no_file_of_embeddings(tmp_path):
     with pytest.raises(FileNotFoundError, match="no such file of embeddings"):
         load_embeddings(tmp_path / "x.npy")

@@ -17,6 +17,7 @@ from lookalike.locks import FolderInUseError, locked
 from lookalike.mining import encoding, store
 from lookalike.mining.encoding import checksum, fingerprint
 from lookalike.mining.store import Store
+from tests.processes import first_line
 
 pytest.importorskip("sentence_transformers")
 datasets = pytest.importorskip("datasets")
@@ -126,7 +127,7 @@ def encoding_until(chunk, *arguments):
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     ) as process:
         try:
-            assert process.stdout.readline() == "waiting\n"
+            assert first_line(process.stdout) == "waiting\n"
             yield process
         finally:
             process.send_signal(signal.SIGKILL)

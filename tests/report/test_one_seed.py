@@ -58,6 +58,19 @@ def test_one_seed_has_no_winner_and_no_spread(study, tmp_path):
     assert "the best" not in html
 
 
+def first_tile(html):
+    """A figure, what it is, and a remark."""
+    return re.sub(r"<[^>]*>", "|", re.search(r'<dl class="tiles"><div>.*?</div>', html)[0])
+
+
+def test_one_seed_shows_the_range_and_crowns_nobody(study, tmp_path):
+    html, _ = shown(single(study, (0.5, 0.61)), tmp_path / "r.html")
+    tile = first_tile(html)
+    assert "50.0% to 61.0%" in tile
+    assert "2 samplers, too few seeds to rank them" in tile
+    assert "lsh" not in tile
+
+
 def test_a_single_run_has_neither(study, tmp_path):
     html, drawn = shown(study / "half", tmp_path / "r.html")
     assert "<strong>" not in html
@@ -111,11 +124,18 @@ def test_a_model_before_training_is_no_contender(study, tmp_path):
     folder = several(study, [0.50, 0.60], [0.56, 0.57])
     table = json.loads((folder / "compare.json").read_text())
     costs = dict.fromkeys(("seconds", "mining_seconds_per_epoch", "mining_share", "kept_bytes"))
-    metrics = {name: {"mean": 0.1, "sd": 0.0, "values": [0.1, 0.1]} for name in table["rows"][0] if "@" in name}
+    metrics = {name: {"mean": 0.99, "sd": 0.0, "values": [0.99, 0.99]} for name in table["rows"][0] if "@" in name}
     table["rows"].insert(0, {"sampler": "before training", "runs": 2, **metrics, **costs})
     (folder / "compare.json").write_text(json.dumps(table))
     html, drawn = shown(folder, tmp_path / "r.html")
     assert "2 samplers, 2 seeds" in html
     assert ">before training<" in drawn["Recall@1 by sampler"]
     assert ">before training<" not in drawn["Recall@1 against memory"]
+    assert "56.5%" in first_tile(html)
+    assert "the highest mean: lsh:64" in first_tile(html)
     assert set_off(html) == []
+
+
+def test_nothing_is_claimed_of_the_data_that_it_does_not_say(study, tmp_path):
+    assert "never trained on" not in shown(study / "compare", tmp_path / "r.html")[0]
+    assert "never trained on" not in shown(single(study), tmp_path / "r.html")[0]

@@ -8,6 +8,7 @@ import torch
 
 from lookalike import hamming_topk
 from lookalike.search import cpu, load_kernel, search_backend
+from tests.processes import PATIENCE
 
 FRESH = """
 import sys
@@ -33,7 +34,7 @@ assert search_backend(codes, codes, 5) == "cpu"  # large enough to be worth load
 )
 def test_the_compiled_kernel_answers_once_it_is_loaded(load):
     script = f"{FRESH}\n{load}\nassert search_backend(few[:1], few, 5) == 'cpu'"
-    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert run.returncode == 0, run.stderr
 
 

@@ -10,6 +10,7 @@ import torch
 from hypothesis import given, settings
 
 from lookalike import hamming_topk
+from lookalike.notices import say_once
 from lookalike.search import choice, cuda, nvrtc, reference
 from lookalike.search.request import Neighbours, checked_request
 from tests.search import emulator
@@ -259,7 +260,7 @@ def pretended(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _=None: (9, 0))
     monkeypatch.setattr(cuda, "cuda_core", lambda: None)
-    choice.say_once.cache_clear()
+    say_once.cache_clear()
     asked = request(torch.zeros(3000, 16, dtype=torch.uint8), torch.zeros(3000, 16, dtype=torch.uint8), 5)
     object.__setattr__(asked, "queries", asked.queries.as_subclass(OnDevice))
     return asked

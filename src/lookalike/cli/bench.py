@@ -27,20 +27,20 @@ def bench_search(
     if device not in modules:
         raise ValueError(f"--device must be one of {', '.join(modules)}, got {device!r}.")
     peers = {"cpu": "FAISS and exact search on the CPU", "cuda": "exact search on the GPU"}
-    _announce(f"Hamming search against {peers[device]}", quick)
     if device == "cuda":
         import torch
 
         if not torch.cuda.is_available():
             raise ValueError("--device cuda needs an NVIDIA GPU that torch can use, and there is none here.")
-    _benchmark(modules[device], context.args, quick, out)
+    _announce(f"Hamming search against {peers[device]}", quick)
+    _benchmark(modules[device], context, quick, out)
 
 
 @bench.command("batches", context_settings=PASSED_ON)
 def bench_batches(context: typer.Context, quick: Quick = False, out: Out = None) -> None:
     """Composition of batches against the published shuffle; further options as in `python -m benchmarks.batches`."""
     _announce("Composition of batches against the shuffle of Sample4Geo", quick)
-    _benchmark("batches", context.args, quick, out)
+    _benchmark("batches", context, quick, out)
 
 
 def _announce(what: str, quick: bool) -> None:
@@ -50,7 +50,7 @@ def _announce(what: str, quick: bool) -> None:
     sys.stdout.flush()
 
 
-def _benchmark(name: str, arguments: list[str], quick: bool, out: Path | None) -> None:
+def _benchmark(name: str, context: typer.Context, quick: bool, out: Path | None) -> None:
     """Run a benchmark of the repository, which an installed wheel does not have."""
     import importlib
 
@@ -65,4 +65,4 @@ def _benchmark(name: str, arguments: list[str], quick: bool, out: Path | None) -
     command = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
     command.command()(importlib.import_module(f"benchmarks.{name}").main)
     chosen = ["--quick"] * quick + ([] if out is None else ["--out", str(out)])
-    command([*arguments, *chosen], standalone_mode=False)
+    command([*context.args, *chosen], prog_name=context.command_path, standalone_mode=False)

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import lzma
+import struct
+import tokenize
 import zipfile
+import zlib
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,10 +15,22 @@ import numpy as np
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 Array = np.ndarray[Any, Any]
 
+HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+DAMAGE = (
+    ValueError,
+    TypeError,
+    OverflowError,
+    RuntimeError,
+    SyntaxError,
+    tokenize.TokenError,
+    zlib.error,
+    lzma.LZMAError,
+    struct.error,
+)
 CHECKED_ROWS = 1 << 14  # at a time, so that a mapped file need not fit into memory
 
 
@@ -90,10 +107,8 @@ def _read_npy(file: Path, _name: str | None) -> Array:
             f"{file} holds Python objects, which are never unpickled here; save floats of the shape [n, dim] with "
             "numpy.save."
         )
-    try:
-        array: Array = np.load(file, mmap_mode="r", allow_pickle=False)
-    except ValueError as error:
-        raise OSError(error) from error
+    with _damage_reported():
+        array: Array = np.lib.format.open_memmap(file, mode="r")
     return array
 
 
@@ -105,18 +120,37 @@ def holds_objects(file: Path) -> bool:
 
 
 def _read_npz(file: Path, name: str | None) -> Array:
-    with file.open("rb") as handle, np.load(handle, allow_pickle=False) as arrays:
-        floats = [each for each in arrays.files if _is_matrix(arrays, each)]
-        array: Array = arrays[_one_of(file, name, floats)]
+    with _damage_reported():
+        archive = zipfile.ZipFile(file)
+    with archive:
+        if name is None or not _is_matrix(archive, name):
+            names = [each.removesuffix(".npy") for each in archive.namelist() if each.endswith(".npy")]
+            name = _one_of(file, name, [each for each in names if _is_matrix(archive, each)])
+        with _damage_reported(), archive.open(f"{name}.npy") as member:
+            array: Array = np.lib.format.read_array(member, allow_pickle=False)
     return array
 
 
-def _is_matrix(arrays: Any, name: str) -> bool:
-    try:
-        array = arrays[name]
-    except ValueError:  # Python objects, which are never unpickled here
+def _is_matrix(archive: zipfile.ZipFile, name: str) -> bool:
+    """Say whether an array of an archive could be embeddings, from its header alone."""
+    if f"{name}.npy" not in archive.namelist():
         return False
-    return bool(array.ndim == 2 and array.dtype.kind == "f")
+    with _damage_reported(), archive.open(f"{name}.npy") as member:
+        version = np.lib.format.read_magic(member)
+        if version not in HEADERS:  # named fields
+            return False
+        shape, _, dtype = HEADERS[version](member)
+    return len(shape) == 2 and dtype.kind == "f"
+
+
+@contextmanager
+def _damage_reported() -> Iterator[None]:
+    """Raise an OSError for whatever NumPy and zipfile raise on damaged or encrypted files."""
+    try:
+        yield
+    except DAMAGE as error:
+        words = " ".join(map(str, error.args)).split()
+        raise OSError(" ".join(words) or type(error).__name__) from error
 
 
 def _read_safetensors(file: Path, name: str | None) -> Array:

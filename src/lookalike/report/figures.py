@@ -36,7 +36,7 @@ def decimal(value: float) -> str:
 
 
 CURVES: tuple[tuple[str, str, str, Scale, Callable[[float], str], bool], ...] = (
-    ("recall@1", "Recall@1", "How often the nearest reference is the right one, on classes never trained on.",
+    ("recall@1", "Recall@1", "How often the nearest reference is the right one.",
      SHARES, exact_percent, False),
     ("loss", "Loss", "InfoNCE, averaged over the epoch. Harder batches cost more: a higher loss is no worse model.",
      PLAIN, decimal, False),

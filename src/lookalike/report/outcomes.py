@@ -50,7 +50,7 @@ def recall_by_sampler(rows: Sequence[dict[str, Any]], settings: dict[str, Any]) 
     summary = "Recall@1 by sampler: " + ", ".join(f"{name} {exact_percent(r['mean'])}" for name, r in known) + "."
     several = any(recall["sd"] is not None for _, recall in known)
     note = "Mean over seeds, each seed a small dot, the bar one standard deviation to either side." if several else ""
-    note = note or "How often the nearest reference is the right one, on classes never trained on."
+    note = note or "How often the nearest reference is the right one."
     return Figure("Recall@1 by sampler", note, picture(parts, summary, height),
                   ["sampler", "mean", "sd, points", "seeds"], table)  # fmt: skip
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
-from lookalike.comparison import METRICS, summary
+from lookalike.comparison import METRICS, ZERO_SHOT, summary
 from lookalike.report.groups import grouped
 from lookalike.report.markup import Markup, join, table, tag
 from lookalike.report.outcomes import style_of
@@ -62,10 +62,7 @@ class Standings:
 
     def tiles(self) -> list[tuple[str, str, str]]:
         """What to remember: a figure, what it is, and a remark."""
-        best = max(self.rows, key=_recall)
-        several = len(best["recall@1"]["values"]) > 1
-        place = f"the highest mean: {best['sampler']}" if several else f"{best['sampler']}, one seed"
-        tiles = [(f"{_recall(best):.1%}", "recall@1", place)]
+        tiles = self._recall_tiles()
         others = {row["sampler"].partition(",")[0]: row for row in self.rows}
         bits = [row for row in self.rows if row["sampler"].startswith("lsh")]
         if not bits:
@@ -87,6 +84,19 @@ class Standings:
             tiles.append((shown, "kept between epochs", remark))
         return tiles
 
+    def _recall_tiles(self) -> list[tuple[str, str, str]]:
+        """The highest recall of what was trained, where seeds show how far it can be trusted; else the range."""
+        trained = [row for row in self.rows if row["sampler"] in self.settings]
+        if not trained:
+            return []
+        worst, best = min(trained, key=_recall), max(trained, key=_recall)
+        if all(len(row["recall@1"]["values"]) > 1 for row in trained):
+            return [(f"{_recall(best):.1%}", "recall@1", f"the highest mean: {best['sampler']}")]
+        if len(trained) == 1:
+            return [(f"{_recall(best):.1%}", "recall@1", f"{best['sampler']}, one seed")]
+        remark = f"{len(trained)} samplers, too few seeds to rank them"
+        return [(f"{_recall(worst):.1%} to {_recall(best):.1%}", "recall@1", remark)]
+
 
 def leaders(column: list[dict[str, Any] | None]) -> list[int]:
     """Which of some means over seeds to set off: the best and those not worse by more than its noise.
@@ -104,7 +114,7 @@ def leaders(column: list[dict[str, Any] | None]) -> list[int]:
 def of_comparison(content: dict[str, Any]) -> Standings:
     """The table that `lookalike compare` wrote."""
     data, rows, seeds = content["data"], content["rows"], content["seeds"]
-    settings = content["settings"] or {row["sampler"]: {} for row in rows}
+    settings = content["settings"] or {row["sampler"]: {} for row in rows if row["sampler"] != ZERO_SHOT}
     contenders = sum(row["sampler"] in settings for row in rows)
     headline = f"{data}: {_counted(contenders, 'sampler')}, {_counted(seeds, 'seed')}"
     timed = content["jobs"] == 1

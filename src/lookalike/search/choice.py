@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import importlib.util
-import logging
 import sys
 from functools import cache
 from typing import Any
 
 import torch
 
+from lookalike.notices import say_once
 from lookalike.search.request import Request, checked_request
 
 SMALL = 1 << 22  # pairs up to which matrix products answer sooner on a GPU than the CUDA kernels
@@ -88,12 +88,6 @@ def cuda_obstacle(device: torch.device, bits: int, k: int) -> str | None:
     from lookalike.search.cuda import obstacle  # noqa: PLC0415 - not needed without a GPU
 
     return obstacle(device, bits, k)
-
-
-@cache
-def say_once(sentence: str) -> None:
-    """Log a warning the first time that it is given."""
-    logging.getLogger("lookalike").warning(sentence)
 
 
 def _is_loaded() -> bool:
