@@ -165,9 +165,9 @@ class EpochBatchSampler(BatchSampler):
         """Return everything that a killed run needs to go on with the very next batch.
 
         `position` says how many batches of this epoch are done, where the caller counts them (with `shard=False` those
-        of all ranks). Otherwise the next batch
-        is the one after the last that was observed, or, as long as nothing was ever observed, the first that was not
-        yielded. Tensors are references, as in `nn.Module.state_dict`: save before going on.
+        of all ranks). Otherwise the next batch is the one after the last that was observed, or, as long as nothing was
+        ever observed, the first that was not yielded. Tensors are references, as in `nn.Module.state_dict`: save
+        before going on.
 
         Under `torch.distributed` a rank knows what it has observed itself since the epoch began. Save the state of
         every rank, or call `synchronize` on all ranks and save the state of one.
