@@ -13,6 +13,7 @@ import random
 import signal
 import sys
 import tempfile
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -306,12 +307,16 @@ def everything_imported() -> Iterator[None]:
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     import sentence_transformers  # noqa: F401, PLC0415
+    import tqdm  # noqa: PLC0415
     import transformers  # noqa: PLC0415
 
     import lookalike.mining.command  # noqa: F401, PLC0415
     from lookalike.warmup import compile_kernels  # noqa: PLC0415
 
     transformers.utils.logging.disable_progress_bar()
+    # tqdm's own lock is one semaphore for all forked processes: one that is killed with it would stop all others.
+    tqdm.tqdm.set_lock(threading.RLock())
+    tqdm.tqdm.monitor_interval = 0  # no thread that may hold the lock in the moment of a fork
     compile_kernels()
     try:
         yield
