@@ -339,7 +339,7 @@ def test_schedule_rises_then_falls_to_zero():
         ({"guard": 7.0}, "guard must be above 0 and at most 2, got 7"),
         ({"hardness": 1.5}, "hardness must be at least 0 and at most 1, got 1.5"),
         ({"method": "kmeans"}, "method must be one of growth, sample4geo, got 'kmeans'"),
-        ({"seed": -1}, "seed must be at least 0, got -1"),
+        ({"seed": -1}, "seed must be at least 0 and below 2\\*\\*63, got -1"),
         ({"learning_rate": float("inf")}, "learning_rate must be above 0, got inf"),
         ({"temperature": float("nan")}, "temperature must be above 0, got nan"),
         ({"target_overlap": 0.0}, "target_overlap must be above 0 and at most 1, got 0"),
