@@ -62,7 +62,7 @@ def main(
     near = hard_negatives(hasher.encode(x), None, K, progress=True).indices
     anchors = torch.arange(0, n, max(1, n // 2000))
     labels = torch.arange(n)
-    true = cosine_topk(x[anchors], x, K, query_labels=labels[anchors], database_labels=labels).indices
+    true = cosine_topk(x[anchors], x, K, query_labels=labels[anchors], reference_labels=labels).indices
     rows = []
     with tempfile.TemporaryDirectory() as name:
         np.save(Path(name) / "graph.npy", near.numpy().astype(np.int32))

@@ -24,8 +24,8 @@ import lookalike
 from benchmarks import record
 from benchmarks.mps import shared_gpu
 from benchmarks.prepare.inputs import make_from_folder
-from lookalike.files import write_text
-from lookalike.warmup import compile_kernels
+from lookalike.samplers.warmup import compile_kernels
+from lookalike.utils.files import write_text
 
 MINILM = (
     "--model", "sentence-transformers:all-MiniLM-L6-v2", "--model-option", "max_length=128", "--evaluate-every", "0",

@@ -16,17 +16,17 @@ import typer
 from torch import Tensor, nn
 
 from benchmarks import record
-from lookalike.comparison import summary, train_by_name
 from lookalike.data import DataSource
 from lookalike.data.glyphs import load_glyphs
 from lookalike.data.retrieval import RetrievalData
 from lookalike.data.scans import Scans, class_of, glyph_scans, is_training_class
-from lookalike.embedding import load_run_model
 from lookalike.hashing import SignHasher
-from lookalike.recipes import recipe
-from lookalike.runs import RunFolder
 from lookalike.samplers.guard import merged_labels, positive_distances, suspected
 from lookalike.search import hamming_topk
+from lookalike.training.comparison import summary, train_by_name
+from lookalike.training.embedding import load_run_model
+from lookalike.training.recipes import recipe
+from lookalike.training.runs import RunFolder
 
 GUARDS = (1.1, 1.05, 1.0, 0.95, 0.9, 0.8)
 TRAINED = (None, 0.95)

@@ -12,9 +12,9 @@ from typing import Annotated, Any
 import typer
 
 from benchmarks import record
-from lookalike.comparison import compare, markdown
 from lookalike.data import DataSource
-from lookalike.recipes import recipe
+from lookalike.training.comparison import compare, markdown
+from lookalike.training.recipes import recipe
 
 CONTENDERS: dict[str, dict[str, Any]] = {
     "random": {"sampler": "random"},

@@ -311,7 +311,7 @@ def everything_imported() -> Iterator[None]:
     import transformers  # noqa: PLC0415
 
     import lookalike.mining.command  # noqa: F401, PLC0415
-    from lookalike.warmup import compile_kernels  # noqa: PLC0415
+    from lookalike.samplers.warmup import compile_kernels  # noqa: PLC0415
 
     transformers.utils.logging.disable_progress_bar()
     # tqdm's own lock is one semaphore for all forked processes: one that is killed with it would stop all others.

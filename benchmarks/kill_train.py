@@ -31,15 +31,15 @@ import typer
 from torch import nn
 
 from benchmarks import record
-from lookalike import loop, runs
 from lookalike.data.glyphs import load_glyphs
 from lookalike.data.retrieval import RetrievalData
 from lookalike.data.scans import glyph_scans
-from lookalike.encoders import ConvNet
 from lookalike.samplers.epochs import EpochBatchSampler
-from lookalike.settings import Settings
-from lookalike.strategies import compile_ahead
-from lookalike.training import train
+from lookalike.training import loop, runs
+from lookalike.training.encoders import ConvNet
+from lookalike.training.run import train
+from lookalike.training.settings import Settings
+from lookalike.training.strategies import compile_ahead
 
 CLASSES = 90  # characters
 EPOCHS = 5

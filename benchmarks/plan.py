@@ -21,7 +21,7 @@ from torch.nn.functional import normalize
 from benchmarks import record
 from lookalike import SignHasher, hamming_topk
 from lookalike.analysis import overlap
-from lookalike.bits import lengths_up_to, plan_bits
+from lookalike.analysis.bits import lengths_up_to, plan_bits
 from lookalike.data.embeddings import load_embeddings
 from lookalike.data.synthetic import clustered_embeddings
 from lookalike.search.cosine import cosine_topk
@@ -98,7 +98,7 @@ def _hashed_words(path: Path) -> tuple[Tensor, Tensor]:
 def _overlaps(x: Tensor, labels: Tensor, lengths: tuple[int, ...]) -> np.ndarray[Any, Any]:
     """Of a sample of anchors with all others."""
     anchors = torch.from_numpy(np.random.default_rng(1).choice(len(x), ANCHORS, replace=False))
-    names: dict[str, Any] = {"query_labels": labels[anchors], "database_labels": labels}
+    names: dict[str, Any] = {"query_labels": labels[anchors], "reference_labels": labels}
     true = cosine_topk(x[anchors], x, K, **names).indices
     hasher = SignHasher(x.shape[1], max(lengths))
     hasher.update_mean(x)

@@ -14,8 +14,8 @@ from typing import Annotated, Any
 
 import typer
 
-from lookalike.files import writable, write_text
-from lookalike.machine import machine, versions
+from lookalike.utils.files import writable, write_text
+from lookalike.utils.machine import machine, versions
 
 RESULTS = Path(__file__).parent / "results"
 

@@ -41,13 +41,13 @@ class Sizes:
     """How much is searched."""
 
     own: int = 59_551  # searched in themselves: training samples of Stanford Online Products
-    database: int = 532_736  # training pairs of MS MARCO
+    reference: int = 532_736  # training pairs of MS MARCO
     queries: int = 8192  # searched in those
     lengths: tuple[int, ...] = (128, 256, 512, 1024)
     threads: tuple[int, ...] = (1, 2)
 
 
-QUICK = Sizes(own=4000, database=20_000, queries=512, lengths=(128, 512), threads=(1,))
+QUICK = Sizes(own=4000, reference=20_000, queries=512, lengths=(128, 512), threads=(1,))
 
 Task = tuple[int, Callable[[], Any]]  # pairs compared, and the call
 
@@ -62,12 +62,12 @@ def main(
     path = record.destination("search", out, committed, whole=not quick)
     sizes, repeats = (QUICK, 1) if quick else (Sizes(), repeats)
     step = record.Steps()
-    step(f"hashing {sizes.own + sizes.database:,} embeddings of dimension {DIM}")
+    step(f"hashing {sizes.own + sizes.reference:,} embeddings of dimension {DIM}")
     x, labels = clustered_embeddings(sizes.own, DIM, seed=0)
     hasher = SignHasher(DIM, max(sizes.lengths))
     hasher.update_mean(x)
     codes = hasher.encode(x)
-    large = hasher.encode(clustered_embeddings(sizes.database, DIM, seed=1)[0])
+    large = hasher.encode(clustered_embeddings(sizes.reference, DIM, seed=1)[0])
     step("comparing what codes find with exact search")
     quality = _quality(x, labels, codes, sizes.lengths)
     rows = []
@@ -78,13 +78,13 @@ def main(
         for threads in sizes.threads:
             step(f"{bits} bits, {threads} thread{'s' * (threads > 1)}: {sizes.own:,} codes in themselves")
             rows.append(_row("self-join", bits, threads, _self_join(own, labels, x, bits), repeats))
-            step(f"{bits} bits, {threads} thread{'s' * (threads > 1)}: {sizes.queries:,} in {sizes.database:,}")
+            step(f"{bits} bits, {threads} thread{'s' * (threads > 1)}: {sizes.queries:,} in {sizes.reference:,}")
             rows.append(_row("two tables", bits, threads, _two_tables(own[: sizes.queries], other, bits), repeats))
     step("hashing against the matrix product it contains")
     result = {
         "settings": {
             "n": sizes.own,
-            "n_two_tables": sizes.database,
+            "n_two_tables": sizes.reference,
             "queries_two_tables": sizes.queries,
             "k": K,
             "dim": DIM,
@@ -103,7 +103,7 @@ def _quality(
 ) -> list[dict[str, Any]]:
     """Overlap with exact cosine search, on anchors spread over the data, with the standard error of its mean."""
     anchors = torch.arange(0, len(x), max(1, len(x) // 2000))
-    options: dict[str, Any] = {"query_labels": labels[anchors], "database_labels": labels}
+    options: dict[str, Any] = {"query_labels": labels[anchors], "reference_labels": labels}
     exact = cosine_topk(x[anchors], x, K, **options).indices
     found = []
     for bits in lengths:
@@ -147,7 +147,7 @@ def _self_join(codes: torch.Tensor, labels: torch.Tensor, x: torch.Tensor, bits:
         "faiss, no heap": (len(queries) * n, lambda: no_heap.search(queries, K)),
         "faiss, exact cosine": (256 * n, lambda: exact.search(x.numpy()[:256], K)),
         "our matmul": (len(few) * n, lambda: hamming_topk(few, codes, K, backend="matmul")),
-        "our reference": (len(fewer) * n, lambda: hamming_topk(fewer, codes, K, backend="reference")),
+        "our reference": (len(fewer) * n, lambda: hamming_topk(fewer, codes, K, backend="plain")),
     }
 
 

@@ -20,7 +20,7 @@ from rich.table import Table
 from benchmarks import record
 from lookalike import SignHasher, hamming_topk
 from lookalike.data.synthetic import clustered_embeddings
-from lookalike.search import reference
+from lookalike.search import plain
 from lookalike.search.request import checked_request
 
 K = 128
@@ -85,17 +85,17 @@ def _codes(x: Matrix, length: int) -> Matrix:
 
 
 def _row(
-    queries: Matrix, database: Matrix, query_labels: Matrix | None, labels: Matrix | None, repeats: int,
+    queries: Matrix, reference: Matrix, query_labels: Matrix | None, labels: Matrix | None, repeats: int,
     peers: dict[str, float],
 ) -> dict[str, Any]:  # fmt: skip
-    options: dict[str, Any] = {"query_labels": query_labels, "database_labels": labels}
-    check(queries, database, options)
-    seconds = seconds_of(lambda: hamming_topk(queries, database, K, backend="cuda", **options), repeats)
-    length, pairs = 8 * queries.shape[1], len(queries) * len(database)
+    options: dict[str, Any] = {"query_labels": query_labels, "reference_labels": labels}
+    check(queries, reference, options)
+    seconds = seconds_of(lambda: hamming_topk(queries, reference, K, backend="cuda", **options), repeats)
+    length, pairs = 8 * queries.shape[1], len(queries) * len(reference)
     floor = pairs * max(256, length) / BIT_PRODUCTS
     return {
         "queries": len(queries),
-        "rows": len(database),
+        "rows": len(reference),
         "bits": length,
         "seconds": round(seconds, 6),
         "share_of_floor": round(floor / seconds, 4),
@@ -104,17 +104,17 @@ def _row(
     }
 
 
-def check(queries: Matrix, database: Matrix, options: dict[str, Any], backend: str = "cuda") -> None:
+def check(queries: Matrix, reference: Matrix, options: dict[str, Any], backend: str = "cuda") -> None:
     """Compare the answers of queries spread over the data with the reference's, and exit if they differ."""
-    found = hamming_topk(queries, database, K, backend=backend, **options)
+    found = hamming_topk(queries, reference, K, backend=backend, **options)
     some = torch.arange(0, len(queries), max(1, len(queries) // 48), device=queries.device)
     if options["query_labels"] is not None:
         options = {**options, "query_labels": options["query_labels"][some]}
-    request = checked_request(queries[some], database, K, **options)
-    expected = reference.topk(request)
+    request = checked_request(queries[some], reference, K, **options)
+    expected = plain.topk(request)
     for name in expected._fields:
         if not torch.equal(getattr(found, name)[some], getattr(expected, name)):
-            raise SystemExit(f"{8 * queries.shape[1]} bits, {len(database)} rows: {name} differ from the reference's")
+            raise SystemExit(f"{8 * queries.shape[1]} bits, {len(reference)} rows: {name} differ from the reference's")
 
 
 def _exact(x: Matrix, labels: Matrix, slice_size: int) -> dict[str, float]:
@@ -144,16 +144,16 @@ def _int8(codes: Matrix, labels: Matrix, slice_size: int) -> dict[str, float]:
 
 
 def _rate(
-    product: Callable[[Matrix, Matrix], Matrix], queries: Matrix, database: Matrix, labels: Matrix, slice_size: int
+    product: Callable[[Matrix, Matrix], Matrix], queries: Matrix, reference: Matrix, labels: Matrix, slice_size: int
 ) -> float:
     """Pairs per second of matrix product, label mask and topk, tile by tile."""
-    tile = max(32, min(slice_size, SCORES // len(database) // 32 * 32))
+    tile = max(32, min(slice_size, SCORES // len(reference) // 32 * 32))
     count = min(len(queries) // 32 * 32, slice_size // tile * tile)
 
     def search() -> None:
         for first in range(0, count, tile):
             part = slice(first, min(first + tile, count))
-            scores = product(queries[part], database)
+            scores = product(queries[part], reference)
             scores.masked_fill_(labels[part, None] == labels, -(1 << 14))
             scores.topk(K, dim=1)
 

@@ -50,7 +50,7 @@ def main(
 
 
 def _timed(codes: Matrix, labels: Matrix, repeats: int) -> dict[str, float]:
-    options: dict[str, Any] = {"query_labels": labels, "database_labels": labels}
+    options: dict[str, Any] = {"query_labels": labels, "reference_labels": labels}
     backend = "cuda" if codes.is_cuda else "cpu"
     check(codes, codes, options, backend)
     return {"seconds": round(seconds_of(lambda: hamming_topk(codes, codes, K, backend=backend, **options), repeats), 6)}

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import record
-from lookalike.comparison import HEADINGS, ZERO_SHOT, cells, markdown
+from lookalike.training.comparison import HEADINGS, ZERO_SHOT, cells, markdown
 
 ROOT = Path(__file__).parents[1]
 PAGES = (

@@ -52,7 +52,7 @@ def test_search(bits, backend):
     codes[100:300] = codes[0]
     labels = torch.randint(0, 9, (700,), generator=generator)
     exclude = (torch.arange(701), torch.randint(0, 700, (700,), generator=generator))
-    options = {"query_labels": labels, "database_labels": labels, "exclude": exclude}
+    options = {"query_labels": labels, "reference_labels": labels, "exclude": exclude}
     expected = hamming_topk(codes, codes, 30, backend="reference", **options)
     found = hamming_topk(codes.cuda(), codes, 30, backend=backend, **options)
     assert found.indices.is_cuda

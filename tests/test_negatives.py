@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from lookalike import hard_negatives, hardest_positives
 from lookalike.negatives import implied_cosine
-from lookalike.search.reference import hamming_distances
+from lookalike.search.plain import hamming_distances
 
 
 def random_codes(n, bits, seed=0, distinct=None):

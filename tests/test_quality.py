@@ -17,7 +17,7 @@ K = 128
 def data():
     x, labels = clustered_embeddings(6000, dim=128, offset=1.0, seed=0)
     anchors = torch.arange(0, 6000, 6)
-    true = cosine_topk(x[anchors], x, K, query_labels=labels[anchors], database_labels=labels)
+    true = cosine_topk(x[anchors], x, K, query_labels=labels[anchors], reference_labels=labels)
     return x, labels, anchors, true.indices
 
 
@@ -29,7 +29,7 @@ def mean_overlap(data, bits, **options):
         hasher = SignHasher(x.shape[1], bits, seed=seed, **options)
         hasher.update_mean(x)
         codes = hasher.encode(x)
-        found = hamming_topk(codes[anchors], codes, K, query_labels=labels[anchors], database_labels=labels)
+        found = hamming_topk(codes[anchors], codes, K, query_labels=labels[anchors], reference_labels=labels)
         shares.append(float(overlap(found.indices, true).mean()))
     return sum(shares) / len(shares)
 
@@ -37,7 +37,7 @@ def mean_overlap(data, bits, **options):
 def test_overlap_rises_with_bits(data):
     shares = [mean_overlap(data, bits) for bits in (32, 64, 128, 256, 512)]
     assert all(later > earlier + 0.03 for earlier, later in pairwise(shares)), shares
-    assert shares[0] > 3 * K / 6000  # random would find the share of the database that it returns
+    assert shares[0] > 3 * K / 6000  # random would find the share of the reference that it returns
 
 
 def test_orthonormal_rows_beat_gaussian_ones(data):
@@ -59,9 +59,9 @@ def test_streaming_the_mean_costs_nothing(data):
         streaming.update_mean(batch)
         codes.append(streaming.encode(batch))
     codes = torch.cat(codes)
-    found = hamming_topk(codes[anchors], codes, K, query_labels=labels[anchors], database_labels=labels)
+    found = hamming_topk(codes[anchors], codes, K, query_labels=labels[anchors], reference_labels=labels)
     whole = SignHasher(x.shape[1], 128)
     whole.update_mean(x)
     exact = whole.encode(x)
-    expected = hamming_topk(exact[anchors], exact, K, query_labels=labels[anchors], database_labels=labels)
+    expected = hamming_topk(exact[anchors], exact, K, query_labels=labels[anchors], reference_labels=labels)
     assert overlap(found.indices, true).mean() > overlap(expected.indices, true).mean() - 0.01

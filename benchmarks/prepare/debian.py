@@ -5,7 +5,7 @@ import lzma
 from collections.abc import Iterator
 from pathlib import Path
 
-from lookalike.files import write_text
+from lookalike.utils.files import write_text
 
 HEADING = "query\treference"
 

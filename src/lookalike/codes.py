@@ -11,8 +11,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from lookalike.checks import checked_bits, checked_codes, checked_integers, checked_positive
-from lookalike.files import replacing
+from lookalike.utils.checks import checked_bits, checked_codes, checked_integers, checked_positive
+from lookalike.utils.files import replacing
 
 if TYPE_CHECKING:
     import os

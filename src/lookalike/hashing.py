@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from lookalike.checks import as_tensor, checked_bits, checked_positive
+from lookalike.utils.checks import as_tensor, checked_bits, checked_positive
 
 if TYPE_CHECKING:
     from collections.abc import Callable

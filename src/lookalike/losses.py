@@ -10,7 +10,7 @@ import torch.distributed as dist
 import torch.nn.functional as F  # noqa: N812 - as everybody calls it
 from torch import Tensor, nn
 
-from lookalike.samplers import ranks
+from lookalike.utils import ranks
 
 TEMPERATURES = (0.01, 1.0)  # outside, gradients vanish or logits overflow
 

@@ -10,10 +10,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lookalike.checks import checked_codes, checked_integers, checked_labels, checked_positive
 from lookalike.search import Neighbours, hamming_topk
-from lookalike.search.reference import popcount
+from lookalike.search.plain import popcount
 from lookalike.search.request import take_lists
+from lookalike.utils.checks import checked_codes, checked_integers, checked_labels, checked_positive
 
 logger = logging.getLogger("lookalike")
 
@@ -81,7 +81,7 @@ def hard_negatives(
     filters = _Filters(range_min, range_max, max_score, min_score, absolute_margin, relative_margin, k)
     if not filters.on_scores:
         found = hamming_topk(
-            codes, targets, range_min + k, query_labels=labels, database_labels=target_labels, exclude=exclude,
+            codes, targets, range_min + k, query_labels=labels, reference_labels=target_labels, exclude=exclude,
             backend=backend, progress=progress,
         )  # fmt: skip
         return Neighbours(found.distances[:, range_min:], found.indices[:, range_min:])
@@ -100,7 +100,7 @@ def hard_negatives(
                 targets,
                 window,
                 query_labels=labels[part],
-                database_labels=target_labels,
+                reference_labels=target_labels,
                 exclude=exclude if everyone or exclude is None else _take_exclude(exclude, part),
                 backend=backend,
                 progress=progress,

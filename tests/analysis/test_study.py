@@ -30,7 +30,7 @@ def test_agrees_with_a_search_of_everything(embeddings):
     hasher = SignHasher(64, 256)
     hasher.update_mean(x)
     found = hard_negatives(hasher.encode(x), labels, 20).indices
-    true = cosine_topk(x, x, 20, query_labels=labels, database_labels=labels).indices
+    true = cosine_topk(x, x, 20, query_labels=labels, reference_labels=labels).indices
     common = [len(set(a) & set(b)) / 20 for a, b in zip(found.tolist(), true.tolist(), strict=True)]
     result = analyze(x, labels, bits=(256,), k=20, anchors=3000, methods=("lsh",))
     assert rows(result)[0]["overlap"]["mean"] == pytest.approx(np.mean(common), abs=1e-6)

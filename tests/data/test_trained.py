@@ -5,8 +5,8 @@ import torch
 from torch import nn
 
 from lookalike.data import load_data
-from lookalike.settings import Settings
-from lookalike.training import train
+from lookalike.training.run import train
+from lookalike.training.settings import Settings
 from tests.data.miniatures import write_cvusa, write_msmarco, write_sop
 
 

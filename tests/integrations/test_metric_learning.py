@@ -11,7 +11,7 @@ from pytorch_metric_learning import losses, trainers
 from lookalike import LSHBatchSampler, SignHasher
 from lookalike.data.synthetic import clustered_embeddings
 from lookalike.integrations.metric_learning import HammingMemory, HammingMiner, HardNegatives
-from lookalike.search.reference import popcount
+from lookalike.search.plain import popcount
 
 pytestmark = pytest.mark.filterwarnings(  # of its trainer's progress bar
     "ignore:Converting a tensor with requires_grad=True to a scalar:UserWarning"

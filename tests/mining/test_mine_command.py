@@ -15,8 +15,8 @@ import pytest
 from typer.testing import CliRunner
 
 from lookalike import cli, mine_hard_negatives
-from lookalike.locks import locked
 from lookalike.mining import command, encoding, outputs, sources, store
+from lookalike.utils.locks import locked
 
 pytest.importorskip("sentence_transformers")
 datasets = pytest.importorskip("datasets")

@@ -12,11 +12,11 @@ import pytest
 import torch
 
 from lookalike import mine_hard_negatives
-from lookalike.files import DiskFullError, UnwritableError
-from lookalike.locks import FolderInUseError, locked
 from lookalike.mining import encoding, store
 from lookalike.mining.encoding import checksum, fingerprint
 from lookalike.mining.store import Store
+from lookalike.utils.files import DiskFullError, UnwritableError
+from lookalike.utils.locks import FolderInUseError, locked
 from tests.processes import first_line
 
 pytest.importorskip("sentence_transformers")

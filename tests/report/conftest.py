@@ -5,9 +5,9 @@ import shutil
 
 import pytest
 
-from lookalike.comparison import compare, train_by_name
 from lookalike.data import DataSource
-from lookalike.settings import Settings
+from lookalike.training.comparison import compare, train_by_name
+from lookalike.training.settings import Settings
 from tests.toys import write_glyph_file
 
 SMALL = {"epochs": 2, "batch_size": 8, "bits": 64}

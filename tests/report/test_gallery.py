@@ -7,13 +7,13 @@ import shutil
 import pytest
 import torch
 
-from lookalike.comparison import train_by_name
 from lookalike.data import DataSource, load_data
 from lookalike.report import make_report
 from lookalike.report.gallery import ANCHORS, NEGATIVES, Example, Gallery, Shown, as_markup, make_gallery
 from lookalike.report.showcase import showcase
 from lookalike.report.sources import CONFIG, read_sources
-from lookalike.settings import Settings
+from lookalike.training.comparison import train_by_name
+from lookalike.training.settings import Settings
 from tests.report.conftest import NETWORK, SMALL
 
 

@@ -41,7 +41,7 @@ def test_lists_of_another_length_are_refused():
 def test_exact_search_leaves_them_out():
     x = torch.nn.functional.normalize(torch.randn(30, 8), dim=1)
     exclude = torch.arange(31), torch.arange(30).roll(-1)  # each its successor
-    found = cosine_topk(x, x, 29, query_labels=torch.arange(30), database_labels=torch.arange(30), exclude=exclude)
+    found = cosine_topk(x, x, 29, query_labels=torch.arange(30), reference_labels=torch.arange(30), exclude=exclude)
     for i, row in enumerate(found.indices.tolist()):
         assert sorted(row[:28]) == sorted(set(range(30)) - {i, (i + 1) % 30})
         assert row[28] == -1

@@ -10,7 +10,7 @@ def test_against_the_full_matrix(monkeypatch, tile):
     generator = torch.manual_seed(0)
     x, y = torch.randn(40, 16, generator=generator), torch.randn(90, 16, generator=generator)
     labels, other = torch.randint(0, 5, (40,)), torch.randint(0, 5, (90,))
-    found = cosine.cosine_topk(x, y, 7, query_labels=labels, database_labels=other)
+    found = cosine.cosine_topk(x, y, 7, query_labels=labels, reference_labels=other)
     full = torch.nn.functional.cosine_similarity(x[:, None], y[None], dim=2)
     full[labels[:, None] == other] = -torch.inf
     expected = full.sort(dim=1, descending=True)
@@ -20,5 +20,5 @@ def test_against_the_full_matrix(monkeypatch, tile):
 
 def test_padding():
     x = torch.eye(3)
-    found = cosine.cosine_topk(x, x, 5, query_labels=[0, 0, 1], database_labels=[0, 0, 1])
+    found = cosine.cosine_topk(x, x, 5, query_labels=[0, 0, 1], reference_labels=[0, 0, 1])
     assert found.indices.tolist() == [[2, -1, -1, -1, -1], [2, -1, -1, -1, -1], [0, 1, -1, -1, -1]]

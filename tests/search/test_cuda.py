@@ -10,17 +10,17 @@ import torch
 from hypothesis import given, settings
 
 from lookalike import hamming_topk
-from lookalike.notices import say_once
-from lookalike.search import choice, cuda, nvrtc, reference
+from lookalike.search import choice, cuda, nvrtc, plain
 from lookalike.search.request import Neighbours, checked_request
+from lookalike.utils.notices import say_once
 from tests.search import emulator
 from tests.search.test_parity import assert_same, clustered_codes, csr, searches
 
-NO_FILTERS = {"query_labels": None, "database_labels": None, "exclude": None}
+NO_FILTERS = {"query_labels": None, "reference_labels": None, "exclude": None}
 
 
-def request(queries, database, k, **options):
-    return checked_request(queries, database, k, **{**NO_FILTERS, "progress": False, **options})
+def request(queries, reference, k, **options):
+    return checked_request(queries, reference, k, **{**NO_FILTERS, "progress": False, **options})
 
 
 def awkward(name, n, bits, k):
@@ -32,21 +32,21 @@ def awkward(name, n, bits, k):
     if name == "random":
         return request(codes[some], codes, k)
     if name == "labels":
-        return request(codes[some], codes, k, query_labels=labels[some], database_labels=labels)
+        return request(codes[some], codes, k, query_labels=labels[some], reference_labels=labels)
     if name == "all codes equal":
         codes = torch.full_like(codes, 0b10110)
-        return request(codes[some], codes, k, query_labels=labels[some], database_labels=labels)
+        return request(codes[some], codes, k, query_labels=labels[some], reference_labels=labels)
     if name == "all distances equal":  # one bit each: 2 apart, itself excepted
         codes = torch.zeros(n, bits, dtype=torch.bool)
         codes[torch.arange(n), torch.arange(n) % bits] = True
         codes = torch.from_numpy(np.packbits(codes.numpy(), axis=1, bitorder="little"))
         return request(codes[some], codes, k)
     if name == "one label":
-        return request(codes[some], codes, k, query_labels=0 * labels[some], database_labels=0 * labels)
+        return request(codes[some], codes, k, query_labels=0 * labels[some], reference_labels=0 * labels)
     if name == "sorted clusters":
         codes, members = clustered_codes(n, bits, 12, seed=n)
         labels = torch.from_numpy(members) // 2
-        return request(codes[some], codes, k, query_labels=labels[some], database_labels=labels)
+        return request(codes[some], codes, k, query_labels=labels[some], reference_labels=labels)
     lists = [torch.randint(0, n, (int(length),), generator=generator) for length in torch.randint(0, 60, (len(some),))]
     return request(codes[some], codes, k, exclude=csr(lists), memory=30_000)
 
@@ -67,7 +67,7 @@ def folder(tmp_path_factory):
 def test_emulated_kernels_are_exact(monkeypatch, folder, name):
     emulator.install(monkeypatch, folder)
     asked = awkward(name, 4099, 128, 12)
-    assert_same(cuda._Search(asked).run(), reference.topk(asked))
+    assert_same(cuda._Search(asked).run(), plain.topk(asked))
 
 
 @pytest.mark.parametrize("bits", [8, 128, 200, 256, 512, 768, 1024, 1536, 2048])
@@ -76,9 +76,9 @@ def test_emulated_products_of_every_length(monkeypatch, folder, bits):
     monkeypatch.setattr(cuda, "DIRECT", 600)
     asked = awkward("labels", 1021, bits, 5)
     assert cuda.make_plan(70, 1021, 5, 1 << 20).run
-    assert_same(cuda._Search(asked).run(), reference.topk(asked))
-    few = request(asked.queries[:3], asked.database[:2], 4)  # k > n
-    assert_same(cuda._Search(few).run(), reference.topk(few))
+    assert_same(cuda._Search(asked).run(), plain.topk(asked))
+    few = request(asked.query[:3], asked.reference[:2], 4)  # k > n
+    assert_same(cuda._Search(few).run(), plain.topk(few))
 
 
 @pytest.mark.parametrize("deviations", [-2.4, 120.0])
@@ -90,7 +90,7 @@ def test_emulated_repair(monkeypatch, folder, deviations):
     monkeypatch.setattr(cuda, "make_plan", lambda *_: plan)
     asked = awkward("labels", 4099, 128, 12)
     search = cuda._Search(asked)
-    assert_same(search.run(), reference.topk(asked))
+    assert_same(search.run(), plain.topk(asked))
     assert search.kernels.repaired > 30
 
 
@@ -107,7 +107,7 @@ def repeated(num_distinct, bits, *, odd=False, filters="none"):
     labels = {"none": None, "all labels differ": torch.arange(n), "few labels": torch.arange(n) % 5}[filters]
     if labels is None:
         return request(codes[some], codes, k)
-    return request(codes[some], codes, k, query_labels=labels[some], database_labels=labels)
+    return request(codes[some], codes, k, query_labels=labels[some], reference_labels=labels)
 
 
 def assert_cheap(asked, num_distinct):
@@ -115,7 +115,7 @@ def assert_cheap(asked, num_distinct):
     search = cuda._Search(asked)
     assert search.plan.run  # limits come from a sample
     search.kernels.repaired = search.kernels.examined = 0
-    assert_same(search.run(), reference.topk(asked))
+    assert_same(search.run(), plain.topk(asked))
     assert search.kernels.repaired == 0
     ties = cuda.CHUNK / num_distinct  # rows at the limit's distance, up to the chunk that ends behind its id
     assert search.kernels.examined < asked.num_queries * (1.1 * ties + 100)
@@ -148,7 +148,7 @@ def test_samples_of_equal_codes_give_limits_that_hold(monkeypatch, folder, n, k)
     search = cuda._Search(request(codes[:1].clone(), codes, k))
     limits = torch.zeros(1, dtype=torch.int64)
     keys = torch.zeros(1, search.plan.capacity, dtype=torch.int64)
-    weights = search._weights(search.database)
+    weights = search._weights(search.reference)
     search._limit(slice(0, 1), 1, search._sample(weights), weights[:1], keys, limits)
     assert k <= int(limits[0]) + 1 <= search.plan.capacity
 
@@ -157,9 +157,9 @@ def test_emulated_selection_where_lists_exceed_the_shared_memory(monkeypatch, fo
     emulator.install(monkeypatch, folder)
     codes = torch.randint(0, 4, (1500, 16), dtype=torch.uint8, generator=torch.manual_seed(0))
     asked = request(codes[:9], codes, 1100)
-    assert_same(cuda._Search(asked).run(), reference.topk(asked))
+    assert_same(cuda._Search(asked).run(), plain.topk(asked))
     asked = request(codes[:9], codes, 100)
-    assert_same(cuda._Search(asked).run(), reference.topk(asked))
+    assert_same(cuda._Search(asked).run(), plain.topk(asked))
 
 
 def test_fragments_give_distances():
@@ -262,7 +262,7 @@ def pretended(monkeypatch):
     monkeypatch.setattr(cuda, "cuda_core", lambda: None)
     say_once.cache_clear()
     asked = request(torch.zeros(3000, 16, dtype=torch.uint8), torch.zeros(3000, 16, dtype=torch.uint8), 5)
-    object.__setattr__(asked, "queries", asked.queries.as_subclass(OnDevice))
+    object.__setattr__(asked, "query", asked.query.as_subclass(OnDevice))
     return asked
 
 
@@ -309,9 +309,9 @@ def on_device(asked):
 @given(search=searches())
 @settings(max_examples=150)
 def test_parity_on_awkward_input(search):
-    queries, database, k, options = search
-    expected = hamming_topk(queries, database, k, backend="reference", **options)
-    assert_same(hamming_topk(queries, database, k, backend="cuda", **options), expected)
+    queries, reference, k, options = search
+    expected = hamming_topk(queries, reference, k, backend="plain", **options)
+    assert_same(hamming_topk(queries, reference, k, backend="cuda", **options), expected)
 
 
 @pytest.mark.gpu
@@ -320,7 +320,7 @@ def test_parity_on_awkward_input(search):
 def test_device_is_exact(name, bits):
     for n, k in ((4099, 12), (20_001, 33)):
         asked = awkward(name, n, bits, k)
-        assert_same(on_device(asked), reference.topk(asked))
+        assert_same(on_device(asked), plain.topk(asked))
 
 
 @pytest.mark.gpu
@@ -330,7 +330,7 @@ def test_device_is_exact(name, bits):
 def test_device_is_exact_on_repeated_codes(bits, filters, odd):
     for num_distinct in (1, 2, 40):
         asked = repeated(num_distinct, bits, odd=odd, filters=filters)
-        assert_same(on_device(asked), reference.topk(asked))
+        assert_same(on_device(asked), plain.topk(asked))
 
 
 @pytest.mark.gpu
@@ -340,7 +340,7 @@ def test_device_repairs(monkeypatch, deviations):
     monkeypatch.setattr(cuda, "DEVIATIONS", deviations)
     monkeypatch.setattr(cuda, "make_plan", lambda *_: plan)
     asked = awkward("labels", 20_001, 128, 12)
-    assert_same(on_device(asked), reference.topk(asked))
+    assert_same(on_device(asked), plain.topk(asked))
 
 
 @pytest.mark.gpu
@@ -349,7 +349,7 @@ def test_device_repairs(monkeypatch, deviations):
 def test_device_self_join(k, bits):
     codes, members = clustered_codes(12_345, bits, 200, seed=bits)
     labels = torch.from_numpy(members // 3)
-    options = {"query_labels": labels, "database_labels": labels, "exclude": csr([[i] for i in range(len(codes))])}
+    options = {"query_labels": labels, "reference_labels": labels, "exclude": csr([[i] for i in range(len(codes))])}
     expected = hamming_topk(codes.cuda(), codes.cuda(), k, backend="matmul", **options)
     assert_same(hamming_topk(codes.cuda(), codes.cuda(), k, backend="cuda", **options), expected)
     assert_same(hamming_topk(codes.cuda(), codes.cuda(), k, backend="cuda", memory=10**7, **options), expected)

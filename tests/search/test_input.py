@@ -15,23 +15,23 @@ CODES = torch.tensor([[0, 0], [1, 0], [3, 0], [7, 0]], dtype=torch.uint8)
         ({"k": 0}, ValueError, "k must be at least 1, got 0."),
         ({"k": -3}, ValueError, "k must be at least 1, got -3."),
         ({"k": 1.5}, TypeError, "k must be an integer, got float."),
-        ({"queries": CODES.float()}, TypeError, "queries must be packed codes of dtype uint8, got torch.float32"),
-        ({"queries": CODES[0]}, ValueError, r"queries must have the shape \[n, bits / 8\], got \[2\]"),
-        ({"database": CODES[:, :0]}, ValueError, r"database must have the shape \[n, bits / 8\], got \[4, 0\]"),
-        ({"database": CODES[:, :1]}, ValueError, "same width, got 16 bits and 8 bits; shorten"),
+        ({"query": CODES.float()}, TypeError, "query must be packed codes of dtype uint8, got torch.float32"),
+        ({"query": CODES[0]}, ValueError, r"query must have the shape \[n, bits / 8\], got \[2\]"),
+        ({"reference": CODES[:, :0]}, ValueError, r"reference must have the shape \[n, bits / 8\], got \[4, 0\]"),
+        ({"reference": CODES[:, :1]}, ValueError, "same width, got 16 bits and 8 bits; shorten"),
         ({"query_labels": [0, 1, 2, 3]}, ValueError, "must be given together"),
         (
-            {"query_labels": [0, 1, 2], "database_labels": [0, 1, 2, 3]},
+            {"query_labels": [0, 1, 2], "reference_labels": [0, 1, 2, 3]},
             ValueError,
             "query_labels must have one label per code, 4, got 3.",
         ),
         (
-            {"query_labels": [0.0] * 4, "database_labels": [0] * 4},
+            {"query_labels": [0.0] * 4, "reference_labels": [0] * 4},
             TypeError,
             "query_labels must be integers, got torch.float32; number other values with numpy.unique.",
         ),
         (
-            {"query_labels": [[0]] * 4, "database_labels": [0] * 4},
+            {"query_labels": [[0]] * 4, "reference_labels": [0] * 4},
             ValueError,
             r"query_labels must have one dimension, got the shape \[4, 1\].",
         ),
@@ -48,12 +48,12 @@ CODES = torch.tensor([[0, 0], [1, 0], [3, 0], [7, 0]], dtype=torch.uint8)
     ],
 )
 def test_bad_input_gets_a_sentence(change, error, sentence):
-    arguments = {"queries": CODES, "database": CODES.clone(), "k": 2} | change
+    arguments = {"query": CODES, "reference": CODES.clone(), "k": 2} | change
     with pytest.raises(error, match=sentence):
         hamming_topk(**arguments)
 
 
-@pytest.mark.parametrize("backend", ["reference", "cpu", "matmul"])
+@pytest.mark.parametrize("backend", ["plain", "cpu", "matmul"])
 def test_any_memory_layout_works(backend):
     wide = torch.zeros(8, 4, dtype=torch.uint8)
     wide[::2, ::2] = CODES
@@ -62,7 +62,7 @@ def test_any_memory_layout_works(backend):
     assert torch.equal(strided.indices, expected.indices)
 
 
-@pytest.mark.parametrize("backend", ["auto", "reference", "cpu", "matmul"])
+@pytest.mark.parametrize("backend", ["auto", "plain", "cpu", "matmul"])
 @pytest.mark.parametrize(("q", "n"), [(0, 3), (3, 0), (0, 0)])
 def test_nothing_to_search(backend, q, n):
     found = hamming_topk(CODES[:q], CODES[:n], 2, backend=backend)

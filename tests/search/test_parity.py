@@ -10,7 +10,7 @@ from lookalike import hamming_topk
 from lookalike.search import BACKENDS, cpu
 from lookalike.search.request import checked_request
 
-FAST = [name for name in BACKENDS if name not in ("reference", "cuda")]  # that one has its own file
+FAST = [name for name in BACKENDS if name not in ("plain", "cuda")]  # that one has its own file
 
 
 def assert_same(found, expected):
@@ -36,30 +36,30 @@ def searches(draw):
     pool = rng.integers(0, 256, (min(distinct, n), bits // 8), dtype=np.uint8)
     if draw(st.booleans()):
         pool &= rng.integers(0, 256, pool.shape, dtype=np.uint8) & 1  # few distinct distances
-    database = pool[rng.integers(0, len(pool), n)]
+    reference = pool[rng.integers(0, len(pool), n)]
     self_join = q == n and draw(st.booleans())
     queries = (
-        database.copy() if self_join else pool[rng.integers(0, len(pool), q)] ^ rng.integers(0, 2, (q, 1), np.uint8)
+        reference.copy() if self_join else pool[rng.integers(0, len(pool), q)] ^ rng.integers(0, 2, (q, 1), np.uint8)
     )
     options = {}
     classes = draw(st.sampled_from([None, 1, 2, 20]))
     if classes is not None:
-        options["database_labels"] = rng.integers(-3, classes - 3, n)
+        options["reference_labels"] = rng.integers(-3, classes - 3, n)
         same = self_join and draw(st.booleans())
-        options["query_labels"] = options["database_labels"] if same else rng.integers(-3, classes - 3, q)
+        options["query_labels"] = options["reference_labels"] if same else rng.integers(-3, classes - 3, q)
     longest = draw(st.sampled_from([None, 0, 1, 5, n]))
     if longest is not None:
         options["exclude"] = csr([rng.integers(0, n, rng.integers(0, longest + 1)) for _ in range(q)])
     k = draw(st.sampled_from([1, 2, 5, 16, n, n + 3]))
-    return queries, database, k, options
+    return queries, reference, k, options
 
 
 @pytest.mark.parametrize("backend", FAST)
 @given(search=searches())
 def test_parity_on_awkward_input(backend, search):
-    queries, database, k, options = search
-    expected = hamming_topk(queries, database, k, backend="reference", **options)
-    assert_same(hamming_topk(queries, database, k, backend=backend, **options), expected)
+    queries, reference, k, options = search
+    expected = hamming_topk(queries, reference, k, backend="plain", **options)
+    assert_same(hamming_topk(queries, reference, k, backend=backend, **options), expected)
 
 
 def clustered_codes(n, bits, clusters, seed):
@@ -75,16 +75,16 @@ def clustered_codes(n, bits, clusters, seed):
 def test_sampled_limits_are_exact_on_all_rows(bits, kind, threads):
     """Large enough for limits by sampling, cut lists and repaired queries to occur; with any number of threads."""
     n, k = (14_000 if kind == "self-join" else 18_000), 20
-    database, members = clustered_codes(n, bits, 300, seed=bits)
-    queries = database if kind == "self-join" else database[1::9].clone()
+    reference, members = clustered_codes(n, bits, 300, seed=bits)
+    queries = reference if kind == "self-join" else reference[1::9].clone()
     labels = torch.from_numpy(members // 3)
     query_labels = labels if kind == "self-join" else labels[1::9]
     exclude = csr([[i] for i in range(len(queries))])
-    options = {"query_labels": query_labels, "database_labels": labels, "exclude": exclude}
-    expected = hamming_topk(queries, database, k, backend="matmul", **options)
+    options = {"query_labels": query_labels, "reference_labels": labels, "exclude": exclude}
+    expected = hamming_topk(queries, reference, k, backend="matmul", **options)
     for number in (1, 2, 3):
         threads(number)
-        assert_same(hamming_topk(queries, database, k, backend="cpu", **options), expected)
+        assert_same(hamming_topk(queries, reference, k, backend="cpu", **options), expected)
 
 
 def test_limits_are_repaired(monkeypatch):
@@ -98,7 +98,7 @@ def test_wide_keys(monkeypatch):
     """What only very large tables meet: keys of 64 bits, in memory of their own."""
     codes, members = clustered_codes(9_000, 64, 50, seed=2)
     labels = torch.from_numpy(members)
-    options = {"query_labels": labels, "database_labels": labels}
+    options = {"query_labels": labels, "reference_labels": labels}
     expected = hamming_topk(codes, codes, 15, backend="matmul", **options)
     monkeypatch.setattr(cpu, "_key_type", lambda *_: np.dtype(np.uint64))
     assert_same(hamming_topk(codes, codes, 15, backend="cpu", **options), expected)
@@ -140,7 +140,7 @@ def test_request_take_keeps_exclude_lists():
         codes,
         1,
         query_labels=None,
-        database_labels=None,
+        reference_labels=None,
         exclude=csr([[3, 1], [], [2], [0, 1, 2]]),
         progress=False,
     )

@@ -12,9 +12,9 @@ from torch import Tensor
 
 from lookalike.analysis.measures import bound_usage, overlap, positional_distance
 from lookalike.analysis.methods import METHODS, PRINCIPAL, chunks, make_codes, rows_of
-from lookalike.checks import checked_bits, checked_labels, checked_positive
-from lookalike.progress import progress_bar
 from lookalike.search import hamming_topk, load_kernel, search_backend
+from lookalike.utils.checks import checked_bits, checked_labels, checked_positive
+from lookalike.utils.progress import progress_bar
 
 A = 1.1  # the paper's factor of the bound
 ANCHORS_AT_A_TIME_BYTES = 1 << 28
@@ -172,7 +172,7 @@ def _interval(values: Tensor) -> dict[str, float]:
 def _searched(codes: Tensor, anchors: Tensor, labels: Tensor, k: int) -> tuple[Tensor, float]:
     queries = codes[anchors]
     began = time.perf_counter()
-    found = hamming_topk(queries, codes, k, query_labels=labels[anchors], database_labels=labels).indices
+    found = hamming_topk(queries, codes, k, query_labels=labels[anchors], reference_labels=labels).indices
     return found, time.perf_counter() - began
 
 

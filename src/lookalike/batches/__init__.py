@@ -25,8 +25,8 @@ from lookalike.batches.fill import (
     fill,
 )
 from lookalike.batches.plan import Plan, plan_batches
-from lookalike.checks import checked_labels, checked_positive
 from lookalike.search.request import Neighbours
+from lookalike.utils.checks import checked_labels, checked_positive
 
 __all__ = ["Batches", "compose_batches", "plan_batches"]
 

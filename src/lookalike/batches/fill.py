@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from lookalike.jit import kernel
+from lookalike.utils.jit import kernel
 
 LEVELS = 64  # of the priority queue
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 from lookalike.batches.fill import Classes, Graph
-from lookalike.jit import kernel
+from lookalike.utils.jit import kernel
 
 CANDIDATES = 4  # weakest members of a batch that are considered for an exchange
 

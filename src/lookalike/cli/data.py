@@ -32,7 +32,7 @@ def data_check(
     data_option: DataOption = None,
 ) -> None:
     """Compare a data set with its official counts and show a dozen pairs; fails if something is missing."""
-    from lookalike.commands import run_data_check
+    from lookalike.cli.commands import run_data_check
 
     if not run_data_check(name, root, decode, sheet, _named("--data-option", data_option)):
         raise typer.Exit(1)

@@ -18,7 +18,7 @@ def demo(
 ) -> None:
     """Make embeddings, find their hard negatives in bits and exactly, and show overlap, time and memory."""
     lengths = integers("--bits", bits)
-    from lookalike.demo import run_demo
+    from lookalike.cli.demo import run_demo
 
     run_demo(n, dim, k, lengths, seed)
 
@@ -35,7 +35,7 @@ def analyze(
 ) -> None:
     """Show what bits find of the true hard negatives: overlap, places, similarity, bounds, other codes, speed."""
     lengths = tuple(integers("--bits", bits))
-    from lookalike.analysis.command import run_analysis
+    from lookalike.cli.analyze import run_analysis
 
     run_analysis(source, labels, lengths, k, anchors, out, force=force)
 
@@ -78,7 +78,7 @@ def plan(
     f: Annotated[float, typer.Option("--f", help="One in so many anchors may get a far sample first.")] = 10.0,
 ) -> None:
     """Say how many bits it takes: for a share of the true neighbours, or (--eps, --a, --n) to keep an order."""
-    from lookalike.planning import run_order_plan, run_plan
+    from lookalike.cli.plan import run_order_plan, run_plan
 
     if embeddings is not None and eps is None and a is None:
         run_plan(embeddings, k=k, target=target, n=n, max_bits=max_bits, seed=seed)

@@ -77,7 +77,7 @@ def train(
     device: Device = None,
 ) -> None:
     """Train an embedding model with hard negatives; without DATA on glyphs, with random batches for comparison."""
-    from lookalike.commands import run_training
+    from lookalike.cli.commands import run_training
 
     settings = {
         "sampler": sampler, "bits": _bits(bits), "target_overlap": target_overlap, "epochs": epochs,
@@ -117,7 +117,7 @@ def compare(
     device: Device = None,
 ) -> None:
     """Train with every sampler over several seeds and print the paper's table; unfinished runs are continued."""
-    from lookalike.commands import run_comparison
+    from lookalike.cli.commands import run_comparison
 
     settings = {
         "epochs": epochs, "batch_size": batch_size, "learning_rate": learning_rate, "hardness": hardness,

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from lookalike.data.retrieval import RetrievalData
-from lookalike.wording import unknown_option
+from lookalike.utils.wording import unknown_option
 
 DRAWN = {
     "glyphs": "scans of characters, labelled: drawn here, no download",

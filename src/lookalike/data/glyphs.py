@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from lookalike.files import cache_folder, replacing
-from lookalike.progress import progress_bar
+from lookalike.utils.files import cache_folder, replacing
+from lookalike.utils.progress import progress_bar
 
 logger = logging.getLogger("lookalike")
 

@@ -15,10 +15,10 @@ import torch
 from PIL import Image, ImageOps
 from torch import Tensor
 
-from lookalike.checks import checked_positive
 from lookalike.data.folders import checksum
-from lookalike.files import cache_folder, write_text
-from lookalike.progress import progress_bar
+from lookalike.utils.checks import checked_positive
+from lookalike.utils.files import cache_folder, write_text
+from lookalike.utils.progress import progress_bar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

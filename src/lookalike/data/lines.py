@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lookalike.files import cache_folder, replacing
-from lookalike.progress import progress_bar
+from lookalike.utils.files import cache_folder, replacing
+from lookalike.utils.progress import progress_bar
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lookalike.wording import first_line
+from lookalike.utils.wording import first_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

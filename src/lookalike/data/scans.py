@@ -16,7 +16,7 @@ from torch import Tensor
 
 from lookalike.data.glyphs import SIDE, Glyphs, identical_shapes, load_glyphs
 from lookalike.data.retrieval import RetrievalData
-from lookalike.machine import moved_if_it_fits
+from lookalike.utils.machine import moved_if_it_fits
 
 if TYPE_CHECKING:
     from pathlib import Path

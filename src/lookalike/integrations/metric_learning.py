@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
-from lookalike.checks import checked_bits, checked_positive
 from lookalike.hashing import SignHasher
 from lookalike.search import hamming_topk
+from lookalike.utils.checks import checked_bits, checked_positive
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -211,7 +211,7 @@ def _pairs(codes: Tensor, labels: Tensor, ref_codes: Tensor, ref_labels: Tensor,
     matches = labels[:, None] == ref_labels
     if ref_labels is labels:  # the batch itself
         matches.fill_diagonal_(False)
-    found = hamming_topk(codes, ref_codes, k, query_labels=labels, database_labels=ref_labels).indices
+    found = hamming_topk(codes, ref_codes, k, query_labels=labels, reference_labels=ref_labels).indices
     anchors, places = (found >= 0).nonzero(as_tuple=True)
     with_positives, positives = matches.nonzero(as_tuple=True)
     return with_positives, positives, anchors, found[anchors, places]

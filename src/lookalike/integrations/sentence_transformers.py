@@ -13,12 +13,13 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - as everybody calls it
 from torch import Tensor, nn
 
-from lookalike.checks import checked_labels
-from lookalike.files import replacing
 from lookalike.integrations.dealing import DealtBatches
 from lookalike.integrations.recording import Recorder
 from lookalike.integrations.texts import pair_sampler
-from lookalike.samplers import LSHBatchSampler, ranks
+from lookalike.samplers import LSHBatchSampler
+from lookalike.utils import ranks
+from lookalike.utils.checks import checked_labels
+from lookalike.utils.files import replacing
 
 if TYPE_CHECKING:
     from torch.utils.data import BatchSampler

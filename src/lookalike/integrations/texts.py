@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lookalike.checks import checked_labels
 from lookalike.samplers import LSHBatchSampler
+from lookalike.utils.checks import checked_labels
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -11,7 +11,7 @@ from torch import Tensor
 from lookalike.mining.options import MISSING
 from lookalike.negatives import implied_cosine
 from lookalike.search import hamming_topk
-from lookalike.search.reference import popcount
+from lookalike.search.plain import popcount
 from lookalike.search.request import take_lists
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ class Searched:
             self.corpus_codes,
             shortlist,
             query_labels=None if self.query_labels is None else self.query_labels[rows],
-            database_labels=self.corpus_labels,
+            reference_labels=self.corpus_labels,
             exclude=(offsets, positives),
         )
         indices = found.indices.cpu()

@@ -13,10 +13,8 @@ import numpy as np
 import torch
 from rich.console import Console
 
-from lookalike.analysis.command import load_labels
+from lookalike.cli.analyze import load_labels
 from lookalike.data.embeddings import open_embeddings
-from lookalike.files import writable
-from lookalike.machine import checked_device
 from lookalike.mining import check_model
 from lookalike.mining.formats import ALL_FORMATS, EXCHANGED, Layout, rows
 from lookalike.mining.options import MISSING
@@ -37,6 +35,8 @@ from lookalike.mining.store import CHUNK
 from lookalike.mining.summary import print_summary, statistics, summarized, tallied
 from lookalike.mining.texts import MiningInterrupted, Prompts, mine_texts
 from lookalike.mining.vectors import Vectors
+from lookalike.utils.files import writable
+from lookalike.utils.machine import checked_device
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -13,14 +13,14 @@ from torch import Tensor
 
 from lookalike.hashing import SignHasher
 from lookalike.mining.store import CHUNK, Store
-from lookalike.progress import progress_bar
+from lookalike.utils.progress import progress_bar
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
     from lookalike.mining.rows import Rows
-    from lookalike.progress import Bar
+    from lookalike.utils.progress import Bar
 
 SAMPLED = 256  # values per weight that are looked at in their order
 WORDS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-from lookalike.checks import checked_bits, checked_positive
+from lookalike.utils.checks import checked_bits, checked_positive
 
 BITS = 512
 CENTER = 0.5  # of the mean; see docs/mining.md

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from lookalike.data.folders import optional
-from lookalike.files import remove_leftovers, replacing, room_for, writable
-from lookalike.locks import locked
 from lookalike.mining.store import NOTE, remove_stores
+from lookalike.utils.files import remove_leftovers, replacing, room_for, writable
+from lookalike.utils.locks import locked
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

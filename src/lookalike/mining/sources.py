@@ -9,9 +9,9 @@ from typing import Any
 from lookalike.data.folders import optional
 from lookalike.data.reading import SUFFIXES, Table, read_lines, read_table
 from lookalike.data.text_pairs import FLAGS, REFERENCES, TextPairs, listed, match_column, read_text_pairs, texts_of
-from lookalike.encoders.libraries import sentence_transformers
 from lookalike.mining.options import FROM_TEXTS
-from lookalike.wording import first_line
+from lookalike.utils.libraries import sentence_transformers
+from lookalike.utils.wording import first_line
 
 LINES = ".txt"  # a text per line
 HUB_NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")  # a repository, with or without its owner

@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from lookalike.files import FULL, DiskFullError, UnwritableError, remove_leftovers, room_for, writable, write_text
-from lookalike.locks import locked
 from lookalike.mining.rows import FileRows
+from lookalike.utils.files import FULL, DiskFullError, UnwritableError, remove_leftovers, room_for, writable, write_text
+from lookalike.utils.locks import locked
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -17,8 +17,8 @@ from lookalike.mining.encoding import Encoded, Encoder
 from lookalike.mining.options import MISSING, Options
 from lookalike.mining.rescoring import Floats
 from lookalike.mining.selection import Tally, selected
-from lookalike.progress import progress_bar
 from lookalike.search import search_device
+from lookalike.utils.progress import progress_bar
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

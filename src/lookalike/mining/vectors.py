@@ -10,15 +10,15 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from lookalike.checks import checked_labels
 from lookalike.hashing import SignHasher
 from lookalike.mining.candidates import Searched
 from lookalike.mining.rescoring import Floats
 from lookalike.mining.rows import rows_of
 from lookalike.mining.selection import Tally, selected
 from lookalike.negatives import hardest_positives
-from lookalike.progress import progress_bar
 from lookalike.search import search_device
+from lookalike.utils.checks import checked_labels
+from lookalike.utils.progress import progress_bar
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

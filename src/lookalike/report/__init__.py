@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lookalike.files import write_text
 from lookalike.report.gallery import Gallery, make_gallery, run_for_gallery
 from lookalike.report.markup import shortened
 from lookalike.report.page import MARKER, render
 from lookalike.report.sections import Content
 from lookalike.report.sources import read_sources
-from lookalike.runs import MODEL
+from lookalike.training.runs import MODEL
+from lookalike.utils.files import write_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -12,11 +12,11 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - as everybody calls it
 from torch import Tensor
 
-from lookalike.embedding import embed_part, load_run_data, load_run_model
 from lookalike.hashing import SignHasher
 from lookalike.negatives import hard_negatives, hardest_positives
 from lookalike.report.markup import Markup, shortened, tag
 from lookalike.search.cosine import cosine_topk
+from lookalike.training.embedding import embed_part, load_run_data, load_run_model
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -85,7 +85,7 @@ def make_gallery(run: Run, *, progress: bool = False) -> Gallery:
     query_codes = codes[anchors] if part.pairs is None else _hashed(run, bits, query)[anchors]
     found = hard_negatives(query_codes, labels[anchors], NEGATIVES, reference=codes, reference_labels=labels).indices
     exact = cosine_topk(
-        query[anchors], reference, NEGATIVES, query_labels=labels[anchors], database_labels=labels
+        query[anchors], reference, NEGATIVES, query_labels=labels[anchors], reference_labels=labels
     ).indices  # fmt: skip
     cosines = F.normalize(query[anchors], dim=1) @ F.normalize(reference, dim=1).T  # [anchors, n]
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lookalike.report.markup import shortened
-from lookalike.settings import STRATEGIES
+from lookalike.training.settings import STRATEGIES
 
 if TYPE_CHECKING:
     from lookalike.report.sources import Run

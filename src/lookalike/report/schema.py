@@ -9,7 +9,6 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from lookalike.comparison import METRICS
 from lookalike.report.checking import (
     BITS,
     COSINE,
@@ -26,6 +25,7 @@ from lookalike.report.checking import (
     list_of,
     optional,
 )
+from lookalike.training.comparison import METRICS
 
 if TYPE_CHECKING:
     from lookalike.report.checking import Checker

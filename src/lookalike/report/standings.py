@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
-from lookalike.comparison import METRICS, ZERO_SHOT, summary
 from lookalike.report.groups import grouped
 from lookalike.report.markup import Markup, join, table, tag
 from lookalike.report.outcomes import style_of
+from lookalike.training.comparison import METRICS, ZERO_SHOT, summary
 
 if TYPE_CHECKING:
     from lookalike.report.sources import Run
@@ -21,7 +21,7 @@ TOLD_APART = 2  # standard errors between two means
 
 @dataclass(frozen=True)
 class Standings:
-    """Rows as `lookalike.comparison.summary` makes them, with what they hold for."""
+    """Rows as `lookalike.training.comparison.summary` makes them, with what they hold for."""
 
     title: str
     headline: str

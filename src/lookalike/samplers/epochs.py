@@ -12,13 +12,14 @@ from torch import Tensor
 from torch.utils.data import BatchSampler
 
 from lookalike.batches import GRAPH_NEIGHBOURS, Batches, check_options, compose_batches, plan_batches
-from lookalike.checks import check_one_dimension, checked_positive
-from lookalike.samplers import ranks, states
+from lookalike.samplers import states
 from lookalike.samplers.exclusions import Exclusions
 from lookalike.samplers.iteration import EpochIterator
 from lookalike.samplers.labels import check_positives, compact_labels
 from lookalike.samplers.observations import checked_ids, checked_towers
 from lookalike.samplers.pairs import count_pairs, neighbours_of_pairs, pair_samples
+from lookalike.utils import ranks
+from lookalike.utils.checks import check_one_dimension, checked_positive
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -7,11 +7,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lookalike.checks import as_tensor, check_embeddings, check_one_dimension, checked_positive
 from lookalike.hashing import SignHasher
-from lookalike.samplers import ranks, states
+from lookalike.samplers import states
 from lookalike.samplers.epochs import EpochBatchSampler
 from lookalike.search.cosine import cosine_topk
+from lookalike.utils import ranks
+from lookalike.utils.checks import as_tensor, check_embeddings, check_one_dimension, checked_positive
 
 MODES = ("full", "incremental")
 PAIRING_BITS = 512  # positives are chosen by codes here too, made for the occasion
@@ -134,10 +135,10 @@ class PreEpochBatchSampler(EpochBatchSampler):
         if len(ids) == 0:
             return None
         labels = torch.arange(self.num_samples) if self._labels is None else torch.from_numpy(self._labels)
-        queries, database = self._floats[self._towers[0]][ids], self._floats[self._towers[-1]][ids]
+        query, reference = self._floats[self._towers[0]][ids], self._floats[self._towers[-1]][ids]
         exclude = None if self._exclusions is None else self._exclusions.among(ids)
-        options: dict[str, Any] = {"query_labels": labels[ids], "database_labels": labels[ids], "exclude": exclude}
-        found = cosine_topk(queries, database, min(k, self.k), **options).indices.cpu()
+        options: dict[str, Any] = {"query_labels": labels[ids], "reference_labels": labels[ids], "exclude": exclude}
+        found = cosine_topk(query, reference, min(k, self.k), **options).indices.cpu()
         near = torch.full((self.num_samples, found.shape[1]), -1)
         near[ids] = torch.where(found >= 0, ids[found], -1)
         return near

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lookalike.search.reference import popcount
+from lookalike.search.plain import popcount
 
 SHARE = 0.5  # of both classes' samples that must suspect the other class: more than half, so both sides agree
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from lookalike.checks import checked_integers
+from lookalike.utils.checks import checked_integers
 
 logger = logging.getLogger("lookalike")
 

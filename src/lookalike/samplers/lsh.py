@@ -10,14 +10,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lookalike.bits import MAX_BITS, MIN_ROWS, TARGET, BitsPlan, plan_from_codes
-from lookalike.checks import checked_bits, checked_positive
-from lookalike.samplers import ranks, states
+from lookalike.analysis.bits import MAX_BITS, MIN_ROWS, TARGET, BitsPlan, plan_from_codes
+from lookalike.samplers import states
 from lookalike.samplers.epochs import EpochBatchSampler
 from lookalike.samplers.guard import merged_labels, positive_distances, suspected
 from lookalike.samplers.reservoir import Reservoir
 from lookalike.samplers.streams import CodeStream
 from lookalike.search import hamming_topk, search_device
+from lookalike.utils import ranks
+from lookalike.utils.checks import checked_bits, checked_positive
 
 logger = logging.getLogger("lookalike")
 
@@ -153,11 +154,11 @@ class LSHBatchSampler(EpochBatchSampler):
     def _plan_bits(self, places: Tensor) -> BitsPlan:
         reservoirs, streams = list(self._reservoirs.values()), list(self._streams.values())
         ids = reservoirs[0].ids[places]
-        queries, references = (_known(reservoirs[tower].rows)[places] for tower in (0, -1))
+        query, references = (_known(reservoirs[tower].rows)[places] for tower in (0, -1))
         query_codes, reference_codes = (streams[tower].table.codes[ids] for tower in (0, -1))
         labels = ids if self._labels is None else torch.from_numpy(self._labels)[ids].long()
         return plan_from_codes(
-            queries, references, query_codes, reference_codes, labels, n=streams[0].table.num_seen, k=self.k,
+            query, references, query_codes, reference_codes, labels, n=streams[0].table.num_seen, k=self.k,
             target=self.target_overlap, current=self.bits if self._has_chosen else None,
         )  # fmt: skip
 
@@ -200,20 +201,20 @@ class LSHBatchSampler(EpochBatchSampler):
 
     def _search(self, k: int) -> Tensor | None:
         where = search_device(next(iter(self._streams.values())).device, self.bits, k)
-        queries, *references = (stream.table for stream in self._streams.values())
-        database = references[0] if references else queries
-        seen = queries.seen & database.seen
+        query, *references = (stream.table for stream in self._streams.values())
+        reference = references[0] if references else query
+        seen = query.seen & reference.seen
         ids = seen.nonzero().flatten()
         if len(ids) == 0:
             return None
         everyone = len(ids) == self.num_samples
         labels = torch.arange(self.num_samples) if self._labels is None else torch.from_numpy(self._labels)
-        query_codes = self._prefix(queries.codes if everyone else queries.codes[ids]).to(where)
-        database_codes = query_codes
-        if database is not queries:
-            database_codes = self._prefix(database.codes if everyone else database.codes[ids]).to(where)
+        query_codes = self._prefix(query.codes if everyone else query.codes[ids]).to(where)
+        reference_codes = query_codes
+        if reference is not query:
+            reference_codes = self._prefix(reference.codes if everyone else reference.codes[ids]).to(where)
         distances, found = hamming_topk(
-            query_codes, database_codes, min(k, self.k), query_labels=labels[ids], database_labels=labels[ids],
+            query_codes, reference_codes, min(k, self.k), query_labels=labels[ids], reference_labels=labels[ids],
             exclude=None if self._exclusions is None else self._exclusions.among(ids),
         )  # fmt: skip
         near = found.cpu()
@@ -226,11 +227,11 @@ class LSHBatchSampler(EpochBatchSampler):
 
     def _keep_apart(self, ids: Tensor, near: Tensor, distances: Tensor, labels: Tensor, guard: float) -> None:
         """Find likely false negatives and give their classes one label for this epoch."""
-        queries, *references = (self._prefix(stream.table.codes[ids]) for stream in self._streams.values())
+        query, *references = (self._prefix(stream.table.codes[ids]) for stream in self._streams.values())
         if references:
-            positives = positive_distances(queries, references[0], None)
+            positives = positive_distances(query, references[0], None)
         else:
-            positives = positive_distances(queries, queries, labels[ids])
+            positives = positive_distances(query, query, labels[ids])
         suspicious = np.zeros(tuple(near.shape), bool)
         suspicious[ids.numpy()] = suspected(distances, positives, self.bits, guard).numpy()
         own = labels.numpy().astype(np.int32)

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lookalike.jit import kernel
+from lookalike.utils.jit import kernel
 
 LARGEST_GROUP = 1024  # larger classes are paired within random groups of this size
 

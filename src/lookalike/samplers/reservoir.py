@@ -8,8 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lookalike.samplers import ranks, states
+from lookalike.samplers import states
 from lookalike.samplers.arrivals import Arrivals
+from lookalike.utils import ranks
 
 MAX_ROWS = 4096
 

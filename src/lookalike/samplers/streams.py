@@ -10,9 +10,10 @@ from torch import Tensor
 
 from lookalike.codes import CodeTable, mark, marked
 from lookalike.hashing import SignHasher
-from lookalike.samplers import ranks, states
+from lookalike.samplers import states
 from lookalike.samplers.arrivals import Arrivals
 from lookalike.samplers.gathering import Gathering
+from lookalike.utils import ranks
 
 logger = logging.getLogger("lookalike")
 

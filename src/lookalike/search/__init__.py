@@ -12,16 +12,16 @@ from lookalike.search.request import Neighbours, checked_request
 
 __all__ = ["Neighbours", "hamming_topk", "load_kernel", "search_backend", "search_device"]
 
-BACKENDS = ("reference", "cpu", "matmul", "cuda")
+BACKENDS = ("plain", "cpu", "matmul", "cuda")
 
 
 def hamming_topk(
-    queries: Any,
-    database: Any,
+    query: Any,
+    reference: Any,
     k: int,
     *,
     query_labels: Any = None,
-    database_labels: Any = None,
+    reference_labels: Any = None,
     exclude: tuple[Any, Any] | None = None,
     backend: str = "auto",
     progress: bool = False,
@@ -33,16 +33,16 @@ def hamming_topk(
     returns the same arrays.
 
     Args:
-        queries: Packed codes, uint8 `[q, bits / 8]`, a tensor on any device or a NumPy array.
-        database: Packed codes, uint8 `[n, bits / 8]`.
+        query: Packed codes, uint8 `[q, bits / 8]`, a tensor on any device or a NumPy array.
+        reference: Packed codes, uint8 `[n, bits / 8]`.
         k: Neighbours per query.
-        query_labels: Integers `[q]`. Database rows with the label of the query are left out.
-        database_labels: Integers `[n]`; by default the query labels, if the queries are the database.
-        exclude: Further database ids that a query must not get, as a pair of integer arrays: `offsets` `[q + 1]` and
+        query_labels: Integers `[q]`. Reference rows with the label of the query are left out.
+        reference_labels: Integers `[n]`; by default the query labels, if query and reference are the same object.
+        exclude: Further reference ids that a query must not get, as a pair of integer arrays: `offsets` `[q + 1]` and
             `ids`, where query i excludes `ids[offsets[i]:offsets[i + 1]]`.
         backend: "cpu" (compiled, threads as `torch.get_num_threads()`), "cuda" (NVIDIA GPUs of compute capability 8.0
-            and later, with `cuda-core` installed), "matmul" (any torch device), "reference" (plain and slow) or "auto":
-            the fastest that is loaded or worth loading, which `search_backend` names.
+            and later, with `cuda-core` installed), "matmul" (any torch device), "plain" (slow; the others are tested
+            against it) or "auto": the fastest that is loaded or worth loading, which `search_backend` names.
         progress: Show a bar on a terminal, where a search takes long enough for one.
         memory: Bytes of device memory that "cuda" works with beside codes and answer; by default up to 4 GiB, and not
             more than half of what is free. Less means more passes.
@@ -62,17 +62,17 @@ def hamming_topk(
         [[2, 3], [2, 3], [1, 0], [1, 0]]
     """
     request = checked_request(
-        queries, database, k, query_labels=query_labels, database_labels=database_labels, exclude=exclude,
+        query, reference, k, query_labels=query_labels, reference_labels=reference_labels, exclude=exclude,
         progress=progress, memory=memory,
     )  # fmt: skip
     if backend != "auto" and backend not in BACKENDS:
         raise ValueError(f"backend must be one of 'auto', {', '.join(map(repr, BACKENDS))}, got {backend!r}.")
-    if request.num_queries == 0 or request.num_database == 0:
-        absent = torch.full((request.num_queries, request.k), -1, device=request.queries.device)
+    if request.num_queries == 0 or request.num_references == 0:
+        absent = torch.full((request.num_queries, request.k), -1, device=request.query.device)
         return Neighbours(absent.int(), absent)
     name = choose_backend(request) if backend == "auto" else backend
     Work.note(request, name)
-    device = request.queries.device
+    device = request.query.device
     if name == "cuda":
         why_not = cuda_obstacle(device, request.bits, request.k)
         if why_not is not None:

@@ -9,14 +9,14 @@ from typing import Any
 
 import torch
 
-from lookalike.notices import say_once
 from lookalike.search.request import Request, checked_request
+from lookalike.utils.notices import say_once
 
 SMALL = 1 << 22  # pairs up to which matrix products answer sooner on a GPU than the CUDA kernels
 LOADING = 1 << 24  # pairs that matrix products compare on a CPU while the compiled kernel loads
 
 
-def search_backend(queries: Any, database: Any, k: int) -> str:
+def search_backend(query: Any, reference: Any, k: int) -> str:
     """Name the backend that `hamming_topk` takes for such a search at this moment.
 
     On a CPU this is "cpu", the compiled kernel, once it is loaded. It is loaded by the first search that is worth it,
@@ -29,7 +29,7 @@ def search_backend(queries: Any, database: Any, k: int) -> str:
         >>> search_backend(codes, codes, k=3)
         'cpu'
     """
-    return choose_backend(checked_request(queries, database, k))
+    return choose_backend(checked_request(query, reference, k))
 
 
 def load_kernel() -> None:
@@ -46,7 +46,7 @@ def load_kernel() -> None:
 
 def choose_backend(request: Request) -> str:
     """Return the backend that `backend="auto"` takes for this request."""
-    pairs, device = request.num_queries * request.num_database, request.queries.device
+    pairs, device = request.num_queries * request.num_references, request.query.device
     if device.type == "cpu":
         if _is_loaded():
             return "cpu"
@@ -68,8 +68,8 @@ class Work:
     @classmethod
     def note(cls, request: Request, backend: str) -> None:
         """Count the pairs of a search."""
-        if backend == "matmul" and request.queries.device.type == "cpu":
-            cls.pairs += request.num_queries * request.num_database
+        if backend == "matmul" and request.query.device.type == "cpu":
+            cls.pairs += request.num_queries * request.num_references
 
 
 def search_device(device: torch.device, bits: int, k: int) -> torch.device:

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from lookalike.checks import checked_labels, checked_positive
 from lookalike.search.request import take_lists
+from lookalike.utils.checks import checked_labels, checked_positive
 
 TILE_ELEMENTS = 1 << 25  # similarities in memory at a time
 
@@ -21,40 +21,40 @@ class Similar(NamedTuple):
 
 @torch.no_grad()
 def cosine_topk(
-    queries: Tensor,
-    database: Tensor,
+    query: Tensor,
+    reference: Tensor,
     k: int,
     *,
     query_labels: Any = None,
-    database_labels: Any = None,
+    reference_labels: Any = None,
     exclude: tuple[Tensor, Tensor] | None = None,
 ) -> Similar:
-    """The k rows of `database` with the largest cosine to each query and another label, by full comparison.
+    """The k rows of `reference` with the largest cosine to each query and another label, by full comparison.
 
     `exclude` names further rows per query, as in `hamming_topk`.
 
     Examples:
         >>> import torch
         >>> x = torch.tensor([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0]])
-        >>> cosine_topk(x, x, k=1, query_labels=[0, 1, 2], database_labels=[0, 1, 2]).indices.flatten().tolist()
+        >>> cosine_topk(x, x, k=1, query_labels=[0, 1, 2], reference_labels=[0, 1, 2]).indices.flatten().tolist()
         [1, 0, 1]
     """
     k = checked_positive("k", k)
-    queries, database = normalize(queries.float(), dim=1), normalize(database.float(), dim=1)
+    query, reference = normalize(query.float(), dim=1), normalize(reference.float(), dim=1)
     if query_labels is not None:
-        query_labels = checked_labels("query_labels", query_labels, len(queries)).to(queries.device)
-        database_labels = checked_labels("database_labels", database_labels, len(database)).to(queries.device)
-    scores = queries.new_full((len(queries), k), -torch.inf)
-    indices = torch.full((len(queries), k), -1, device=queries.device)
-    tile = max(1, TILE_ELEMENTS // max(1, len(database)))
-    found = min(k, len(database))
-    for first in range(0, len(queries), tile):
+        query_labels = checked_labels("query_labels", query_labels, len(query)).to(query.device)
+        reference_labels = checked_labels("reference_labels", reference_labels, len(reference)).to(query.device)
+    scores = query.new_full((len(query), k), -torch.inf)
+    indices = torch.full((len(query), k), -1, device=query.device)
+    tile = max(1, TILE_ELEMENTS // max(1, len(reference)))
+    found = min(k, len(reference))
+    for first in range(0, len(query), tile):
         rows = slice(first, first + tile)
-        similarity = queries[rows] @ database.T
+        similarity = query[rows] @ reference.T
         if query_labels is not None:
-            similarity.masked_fill_(query_labels[rows, None] == database_labels, -torch.inf)
+            similarity.masked_fill_(query_labels[rows, None] == reference_labels, -torch.inf)
         if exclude is not None:
-            some = torch.arange(len(queries))[rows]
+            some = torch.arange(len(query))[rows]
             offsets, ids = take_lists(exclude[0].cpu(), exclude[1].cpu(), some)
             row = torch.repeat_interleave(torch.arange(len(some)), offsets.diff())
             similarity[row.to(similarity.device), ids.to(similarity.device)] = -torch.inf

@@ -18,13 +18,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from lookalike.progress import Bar, progress_bar
 from lookalike.search.request import Neighbours, Request
 from lookalike.search.scan import MASK_WORDS, Columns, Lists, Rows, Scratch, append, emit, scan
 from lookalike.search.simd import GROUP, LANES, TILE, combined_words
+from lookalike.utils.progress import Bar, progress_bar
 
 CHUNK = 1024  # query rows per task, a multiple of TILE
-SAMPLE = 1536  # database rows that limits are estimated from, where there are enough
+SAMPLE = 1536  # reference rows that limits are estimated from, where there are enough
 
 _SHUT = np.full(TILE, -1, np.int32)
 
@@ -51,7 +51,7 @@ def topk(request: Request) -> Neighbours:
     """The `cpu` backend of `hamming_topk`."""
     rows, columns = _rows(request), _columns(request)
     num_queries, bits, k = request.num_queries, request.bits, request.k
-    mirror = _same(request.queries, request.database)
+    mirror = _same(request.query, request.reference)
     work = num_queries * columns.num_columns / (2 if mirror else 1)
     with _threads() as run, progress_bar("searching", work, shown=request.progress) as bar:
         limits = _sampled_limits(request, rows, run)
@@ -75,7 +75,7 @@ def _sampled_limits(request: Request, rows: Rows, run: Run) -> Array:
     If `mean` of a query's k nearest are in the sample on average, its `rank`-th nearest sample is too close a limit
     only where the sample holds `rank` of them, one and a half standard deviations more than it should.
     """
-    num_queries, n, k = request.num_queries, request.num_database, request.k
+    num_queries, n, k = request.num_queries, request.num_references, request.k
     stride = max(8, n // max(SAMPLE, n // 32))
     unlimited = np.full(num_queries, request.bits, np.int32)
     if 16 * k > n:  # too few rows to be shut out for a sample to pay
@@ -94,11 +94,11 @@ def _sampled_limits(request: Request, rows: Rows, run: Run) -> Array:
 def _typical_limit(request: Request, stride: int, share: float) -> int:
     """The distance that this share of admissible pairs falls within, over all queries."""
     some = slice(None, None, max(1, request.num_queries // 64))
-    queries, database = request.queries[some].numpy()[:64], request.database[::stride].numpy()
-    distances = np.bitwise_count(queries[:, None] ^ database[None]).sum(-1, dtype=np.int32)
-    if request.query_labels is not None and request.database_labels is not None:
+    query, reference = request.query[some].numpy()[:64], request.reference[::stride].numpy()
+    distances = np.bitwise_count(query[:, None] ^ reference[None]).sum(-1, dtype=np.int32)
+    if request.query_labels is not None and request.reference_labels is not None:
         query_labels = request.query_labels[some].numpy()[:64]
-        distances = distances[query_labels[:, None] != request.database_labels[::stride].numpy()]
+        distances = distances[query_labels[:, None] != request.reference_labels[::stride].numpy()]
     return int(np.quantile(distances, share, method="higher")) if distances.size else request.bits
 
 
@@ -123,7 +123,7 @@ def _scan_chunks(
 
 
 def _scan_mirrored(rows: Rows, columns: Columns, limits: Array, bits: int, answer: Answer, run: Run, bar: Bar) -> None:
-    """Search a database in itself, each pair once.
+    """Search a reference in itself, each pair once.
 
     Rows go in chunks from the top; the columns right of the diagonal are dealt to the threads in ascending pieces. A
     thread owns the lists of its columns. The lists of the chunk's rows are shared, so all pieces but the first write
@@ -171,22 +171,22 @@ def _repair(request: Request, columns: Columns, answer: Answer, run: Run) -> Non
         field[short] = again
 
 
-def _same(queries: torch.Tensor, database: torch.Tensor) -> bool:
-    return queries.shape == database.shape and torch.equal(queries, database)
+def _same(query: torch.Tensor, reference: torch.Tensor) -> bool:
+    return query.shape == reference.shape and torch.equal(query, reference)
 
 
 def _rows(request: Request) -> Rows:
-    codes = _interleave(request.queries.numpy(), GROUP, GROUP)
+    codes = _interleave(request.query.numpy(), GROUP, GROUP)
     offsets, ids = request.exclude or (None, None)
     return Rows(codes, _int64(request.query_labels), _int64(offsets), _int64(ids))
 
 
 def _columns(request: Request, stride: int = 1) -> Columns:
-    codes = request.database[::stride].numpy()
-    labels = None if request.database_labels is None else request.database_labels[::stride].contiguous()
+    codes = request.reference[::stride].numpy()
+    labels = None if request.reference_labels is None else request.reference_labels[::stride].contiguous()
     blocks = _interleave(codes, LANES, TILE)
     tiles = blocks.reshape(-1, TILE // LANES, *blocks.shape[1:])
-    return Columns(tiles, _int64(labels), len(codes), stride, request.num_database.bit_length())
+    return Columns(tiles, _int64(labels), len(codes), stride, request.num_references.bit_length())
 
 
 def _int64(values: torch.Tensor | None) -> Array:

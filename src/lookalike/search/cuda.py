@@ -1,6 +1,6 @@
 """Exact Hamming search on NVIDIA GPUs: binary tensor cores look at all pairs, and little else is looked at.
 
-1. *Limits by sampling.* Each query meets a sample of the database. One of its nearest samples, by the key (distance,
+1. *Limits by sampling.* Each query meets a sample of the reference. One of its nearest samples, by the key (distance,
    id), is its limit: somewhat more than k rows of the whole should not exceed it. Keys have no ties, so this holds for
    codes that are all alike as well.
 2. *One scan.* Rows up to the limit are appended to the query's list, in any order.
@@ -49,7 +49,7 @@ SHAPES = {  # by words of 32 bits; codes are padded to the next length
 MAX_BITS = 32 * max(SHAPES)
 MAX_K = 4096  # neighbours that are put in order in the shared memory every device has
 GROUPS, PLACE_BITS, CHUNK = 512, 19, 2048  # as in survey.cu and hamming.cu
-DIRECT = 4096  # rows of a database that is not worth a sample
+DIRECT = 4096  # rows of a reference that is not worth a sample
 DEVIATIONS = 3.5  # by which a limit is wider than needed on average
 MEMORY = 1 << 32  # bytes of working memory, where there is as much
 
@@ -65,7 +65,7 @@ class Plan:
 
 def topk(request: Request) -> Neighbours:
     """The `cuda` backend of `hamming_topk`."""
-    with torch.cuda.device(request.queries.device):
+    with torch.cuda.device(request.query.device):
         return _Search(request).run()
 
 
@@ -117,28 +117,28 @@ class _Sample(NamedTuple):
 class _Search:
     def __init__(self, request: Request) -> None:
         self.request = request
-        self.device = request.queries.device
+        self.device = request.query.device
         self.words = next(words for words in SHAPES if request.bits <= 32 * words)
         self.shape = SHAPES[self.words]
         macros = {"words": self.words, **self.shape._asdict()}
         index = torch.cuda.current_device()
         self.kernels: Kernels = load_kernels(tuple((name.upper(), value) for name, value in macros.items()), index)
         self.processors = torch.cuda.get_device_properties(index).multi_processor_count
-        self.queries = _padded(request.queries, self.words, 1)
-        shared = request.database is request.queries and len(self.queries) % 8 == 0
-        self.database = self.queries if shared else _padded(request.database, self.words, 8)
+        self.query = _padded(request.query, self.words, 1)
+        shared = request.reference is request.query and len(self.query) % 8 == 0
+        self.reference = self.query if shared else _padded(request.reference, self.words, 8)
         memory = _affordable(self.device) if request.memory is None else request.memory
         self.spare = 0  # excluded rows per query that limits allow for
         if request.exclude is not None:
             self.spare = max(request.k, 2 * len(request.exclude[1]) // request.num_queries)
-        self.plan = make_plan(request.num_queries, request.num_database, request.k + self.spare, memory)
+        self.plan = make_plan(request.num_queries, request.num_references, request.k + self.spare, memory)
 
     def run(self) -> Neighbours:
-        q, n, k = self.request.num_queries, self.request.num_database, self.request.k
+        q, n, k = self.request.num_queries, self.request.num_references, self.request.k
         distances = torch.empty(q, k, dtype=torch.int32, device=self.device)
         indices = torch.empty(q, k, dtype=torch.int64, device=self.device)
-        weights = self._weights(self.database)
-        query_weights = weights if self.database is self.queries else self._weights(self.queries)
+        weights = self._weights(self.reference)
+        query_weights = weights if self.reference is self.query else self._weights(self.query)
         halves = -((weights + 1) >> 1)
         sample = self._sample(weights) if self.plan.run else None
         tile, capacity = min(self.plan.tile, q), self.plan.capacity
@@ -154,7 +154,7 @@ class _Search:
                 self._limit(rows, blocks, sample, query_weights[rows], keys, limits)
             span = self._span(blocks)
             self._launch(
-                "filter", (blocks, -(-n // span)), 32 * self.shape.warps, self.queries[rows], self.database,
+                "filter", (blocks, -(-n // span)), 32 * self.shape.warps, self.query[rows], self.reference,
                 query_weights[rows], weights, halves, limits, *filters, keys, counts, size, n, capacity, span,
             )  # fmt: skip
             room = min(_power_of_two(capacity), max(_power_of_two(k), 1024))
@@ -163,7 +163,7 @@ class _Search:
                 k, shared=8 * room,
             )  # fmt: skip
             self._launch(
-                "repair", (4 * self.processors, 1), 256, self.queries[rows], self.database, *filters, repairs,
+                "repair", (4 * self.processors, 1), 256, self.query[rows], self.reference, *filters, repairs,
                 distances[rows], indices[rows], n, k, shared=8 * _power_of_two(k),
             )  # fmt: skip
         return Neighbours(distances, indices)
@@ -177,39 +177,39 @@ class _Search:
         marks = None if labels is None else _marks(labels[rows])
         parts = min(GROUPS // 8, -(-8 * self.processors // blocks))
         self._launch(
-            "survey" if marks is None else "survey_marked", (blocks, parts), 32 * self.shape.warps, self.queries[rows],
+            "survey" if marks is None else "survey_marked", (blocks, parts), 32 * self.shape.warps, self.query[rows],
             sample.codes, sample.offsets, marks, sample.marks, keys, size, self.plan.run, stride,
         )  # fmt: skip
         exclude_offsets = self._filters(rows)[2]
         self._launch(
             "limits", (-(-size // 8), 1), 256, keys, query_weights, sample.ids, exclude_offsets, limits, size, stride,
-            self.request.k, self.spare, len(sample.ids) / self.request.num_database, float(DEVIATIONS),
+            self.request.k, self.spare, len(sample.ids) / self.request.num_references, float(DEVIATIONS),
         )  # fmt: skip
 
     def _sample(self, weights: Tensor) -> _Sample:
-        """A row at random out of each of many equal stretches of the database.
+        """A row at random out of each of many equal stretches of the reference.
 
         Rows go to groups at random, whatever their order: data are often sorted, and a group names one row only.
         """
-        n, size = self.request.num_database, GROUPS * self.plan.run
+        n, size = self.request.num_references, GROUPS * self.plan.run
         places = torch.arange(size, device=self.device)
         first, after = places * n // size, (places + 1) * n // size
         ids = first + (places * 0x9E3779B1 >> 7) % (after - first)
         order = torch.randperm(size, generator=torch.Generator(self.device).manual_seed(0), device=self.device)
-        labels = self.request.database_labels
+        labels = self.request.reference_labels
         drawn = ids[order]
         offsets = (1 << PLACE_BITS) - 1 - order
         if self.words > min(SHAPES):
             offsets = offsets - (weights[drawn] << PLACE_BITS)
         marks = None if labels is None else _marks(labels[drawn])
-        return _Sample(self.database[drawn], offsets.to(torch.int32), marks, ids)
+        return _Sample(self.reference[drawn], offsets.to(torch.int32), marks, ids)
 
     def _filters(self, rows: slice) -> tuple[Tensor | None, ...]:
         """Labels and exclude lists of some queries, as kernels take them."""
         query_labels, (offsets, ids) = self.request.query_labels, self.request.exclude or (None, None)
         return (
             None if query_labels is None else query_labels[rows],
-            self.request.database_labels,
+            self.request.reference_labels,
             None if offsets is None else offsets[rows.start : rows.stop + 1],
             ids,
         )
@@ -221,7 +221,7 @@ class _Search:
 
     def _span(self, blocks: int) -> int:
         """Columns per block: blocks enough for an even load, few enough to be worth their start."""
-        n = self.request.num_database
+        n = self.request.num_references
         span = n * blocks // (64 * self.processors)
         return min(max(2 * CHUNK, -(-span // CHUNK) * CHUNK, -(-n // (65535 * CHUNK)) * CHUNK), 1 << 24)
 

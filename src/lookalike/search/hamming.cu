@@ -1,4 +1,4 @@
-// Products of codes on binary tensor cores (sm_80 and later), and the scan of the database with them.
+// Products of codes on binary tensor cores (sm_80 and later), and the scan of the reference with them.
 
 // Lane t of four holds LOAD words of every 4 * LOAD of a code. The order of bits within a product is free as long as
 // both operands agree, so each lane takes what one wide load brings and codes keep their natural layout.
@@ -99,17 +99,17 @@ __device__ __forceinline__ int start_of(i64 limit, int weight, i64 chunk) {
 }
 
 extern "C" __global__ void __launch_bounds__(32 * WARPS, RESIDENT) filter(
-    const u32* __restrict__ queries, const u32* __restrict__ database, const int* __restrict__ query_weights,
+    const u32* __restrict__ queries, const u32* __restrict__ reference, const int* __restrict__ query_weights,
     const int* __restrict__ weights, const int* __restrict__ halves, const i64* __restrict__ keys_up_to,
-    const i64* query_labels, const i64* database_labels, const i64* exclude_offsets, const i64* exclude_ids, i64* keys,
-    u32* counts, i64 num_queries, i64 num_database, i64 capacity, i64 span) {
+    const i64* query_labels, const i64* reference_labels, const i64* exclude_offsets, const i64* exclude_ids, i64* keys,
+    u32* counts, i64 num_queries, i64 num_references, i64 capacity, i64 span) {
     __shared__ u32 queues[WARPS][QUEUE];
     const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
     u32* const queue = queues[threadIdx.x / 32];
     const i64 first = ((i64)blockIdx.x * WARPS + threadIdx.x / 32) * ROWS;
     if (first >= num_queries) return;
-    const i64 begin = (i64)blockIdx.y * span, end = min(begin + span, num_database);
-    const Filters filters = {query_labels, database_labels, exclude_offsets, exclude_ids};
+    const i64 begin = (i64)blockIdx.y * span, end = min(begin + span, num_references);
+    const Filters filters = {query_labels, reference_labels, exclude_offsets, exclude_ids};
     u32 a[TILES][SLICES][4];
     load_rows(a, queries, first, num_queries);
     u32 filled = 0, needless = 0;  // hits that wait; hits of this lane that only rounding let pass
@@ -121,8 +121,8 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, RESIDENT) filter(
             const u32 hit = queue[i], element = hit >> 5 & 31, owner = hit & 31;
             const i64 row = first + 16 * (element / 4) + owner / 4 + 8 * (element / 2 % 2);
             const i64 column = begin + 8ll * (hit >> 10) + 2 * (owner % 4) + element % 2;
-            if (column >= num_database) continue;
-            const i64 key = key_of(distance(queries + row * WORDS, database + column * WORDS), column);
+            if (column >= num_references) continue;
+            const i64 key = key_of(distance(queries + row * WORDS, reference + column * WORDS), column);
             if (key > keys_up_to[row]) {
                 ++needless;
                 continue;
@@ -155,7 +155,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, RESIDENT) filter(
                 else starts[m][h] = start;
             }
         int groups = (int)((min(chunk + CHUNK, end) - chunk + 7) / 8);
-        const u32* const codes = database + (chunk + g) * WORDS + LOAD * t;
+        const u32* const codes = reference + (chunk + g) * WORDS + LOAD * t;
         const int* const parts = whole((EXACT ? weights : halves) + chunk + 2 * t);
         u32 ahead[2 * SLICES];
         int2 part_ahead = {};

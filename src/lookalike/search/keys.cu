@@ -19,10 +19,10 @@ constexpr int ID_BITS = 40;
 constexpr i64 UNLIMITED = 0x7fffffffffffffff;
 
 struct Filters {  // what a query must not get; each pair of pointers may be null
-    const i64 *query_labels, *database_labels, *exclude_offsets, *exclude_ids;
+    const i64 *query_labels, *reference_labels, *exclude_offsets, *exclude_ids;
 
     __device__ bool admit(i64 row, i64 column) const {
-        if (query_labels && query_labels[row] == database_labels[column]) return false;
+        if (query_labels && query_labels[row] == reference_labels[column]) return false;
         if (!exclude_offsets) return true;
         i64 low = exclude_offsets[row];
         const i64 end = exclude_offsets[row + 1];

@@ -6,8 +6,8 @@ All values are small integers and the sums stay exact: float16 holds every integ
 import torch
 from torch import Tensor
 
-from lookalike.progress import progress_bar
 from lookalike.search.request import Neighbours, Request
+from lookalike.utils.progress import progress_bar
 
 QUERY_TILE = 1024
 DATABASE_TILE = 16384
@@ -16,7 +16,7 @@ ABSENT = torch.iinfo(torch.int64).max
 
 def topk(request: Request) -> Neighbours:
     """The `matmul` backend of `hamming_topk`."""
-    dtype, device = _dtype(request), request.queries.device.type
+    dtype, device = _dtype(request), request.query.device.type
     distances, indices = [], []
     with (
         torch.autocast(device, enabled=False),  # bfloat16 holds integers up to 256 only
@@ -34,16 +34,16 @@ def topk(request: Request) -> Neighbours:
 
 def _nearest_keys(request: Request, first: int, last: int, dtype: torch.dtype) -> Tensor:
     """The k smallest keys (distance << 32 | id) per query, ascending: that order is (distance, id). [chunk, k]"""
-    queries = _signs(request.queries[first:last], dtype)
+    query = _signs(request.query[first:last], dtype)
     excluded_rows, excluded_ids = request.excluded_pairs(first, last)
-    best = torch.full((last - first, request.k), ABSENT, device=queries.device)
-    for start in range(0, request.num_database, DATABASE_TILE):
-        stop = min(start + DATABASE_TILE, request.num_database)
-        dot = queries @ _signs(request.database[start:stop], dtype).T
+    best = torch.full((last - first, request.k), ABSENT, device=query.device)
+    for start in range(0, request.num_references, DATABASE_TILE):
+        stop = min(start + DATABASE_TILE, request.num_references)
+        dot = query @ _signs(request.reference[start:stop], dtype).T
         keys = ((request.bits - dot.to(torch.int64)) // 2) << 32  # [chunk, tile]
         keys |= torch.arange(start, stop, device=keys.device)
-        if request.query_labels is not None and request.database_labels is not None:
-            same = request.query_labels[first:last, None] == request.database_labels[start:stop]
+        if request.query_labels is not None and request.reference_labels is not None:
+            same = request.query_labels[first:last, None] == request.reference_labels[start:stop]
             keys.masked_fill_(same, ABSENT)
         here = (excluded_ids >= start) & (excluded_ids < stop)
         keys[excluded_rows[here], excluded_ids[here] - start] = ABSENT
@@ -60,4 +60,4 @@ def _signs(codes: Tensor, dtype: torch.dtype) -> Tensor:
 
 def _dtype(request: Request) -> torch.dtype:
     # Half precision products are slow on a CPU and crash on some virtual ones.
-    return torch.float16 if request.queries.is_cuda and request.bits <= 2048 else torch.float32
+    return torch.float16 if request.query.is_cuda and request.bits <= 2048 else torch.float32

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from lookalike.files import cache_folder, replacing
+from lookalike.utils.files import cache_folder, replacing
 
 SOURCES = ("keys.cu", "hamming.cu", "survey.cu", "order.cu")  # joined in this order
 LEGACY_STREAM = 1  # the driver's name for the default stream; a null handle may mean a closed stream

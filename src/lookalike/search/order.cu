@@ -70,16 +70,16 @@ extern "C" __global__ void order(
 // Blocks take queries off the list. A first sweep counts rows by distance, which gives the distance of the k-th; a
 // second keeps all rows nearer than that and, in order of id, as many at that distance as are missing.
 extern "C" __global__ void __launch_bounds__(256) repair(
-    const u32* queries, const u32* database, const i64* query_labels, const i64* database_labels,
+    const u32* queries, const u32* reference, const i64* query_labels, const i64* reference_labels,
     const i64* exclude_offsets, const i64* exclude_ids, const u32* repairs, int* distances, i64* indices,
-    i64 num_database, i64 k) {
+    i64 num_references, i64 k) {
     extern __shared__ i64 room[];
     __shared__ u32 histogram[BITS + 1];
     __shared__ __align__(16) u32 code[WORDS];
     __shared__ int level, missing, kept, warp_ties[8];
-    const Filters filters = {query_labels, database_labels, exclude_offsets, exclude_ids};
+    const Filters filters = {query_labels, reference_labels, exclude_offsets, exclude_ids};
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    const i64 rounds = (num_database + 255) / 256;
+    const i64 rounds = (num_references + 255) / 256;
     for (u32 item = blockIdx.x; item < repairs[0]; item += gridDim.x) {
         const i64 row = repairs[1 + item];
         __syncthreads();
@@ -87,8 +87,8 @@ extern "C" __global__ void __launch_bounds__(256) repair(
         for (int i = threadIdx.x; i <= BITS; i += 256) histogram[i] = 0;
         if (threadIdx.x == 0) kept = 0;
         __syncthreads();
-        for (i64 column = threadIdx.x; column < num_database; column += 256)
-            if (filters.admit(row, column)) atomicAdd(histogram + distance(code, database + column * WORDS), 1u);
+        for (i64 column = threadIdx.x; column < num_references; column += 256)
+            if (filters.admit(row, column)) atomicAdd(histogram + distance(code, reference + column * WORDS), 1u);
         __syncthreads();
         if (threadIdx.x == 0) {
             i64 nearer = 0;
@@ -101,8 +101,8 @@ extern "C" __global__ void __launch_bounds__(256) repair(
         for (i64 round = 0; round < rounds; ++round) {
             const i64 column = 256 * round + threadIdx.x;
             int h = BITS + 1;
-            if (column < num_database) {
-                h = distance(code, database + column * WORDS);
+            if (column < num_references) {
+                h = distance(code, reference + column * WORDS);
                 if (h <= level && !filters.admit(row, column)) h = BITS + 1;
             }
             if (h < level) room[atomicAdd(&kept, 1)] = key_of(h, column);

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from lookalike.checks import checked_codes, checked_integers, checked_labels, checked_positive
+from lookalike.utils.checks import checked_codes, checked_integers, checked_labels, checked_positive
 
 
 class Neighbours(NamedTuple):
@@ -20,11 +20,11 @@ class Neighbours(NamedTuple):
 class Request:
     """A checked search. Tensors are contiguous and on one device; labels are both given or both absent."""
 
-    queries: Tensor  # uint8 [q, bytes]
-    database: Tensor  # uint8 [n, bytes]
+    query: Tensor  # uint8 [q, bytes]
+    reference: Tensor  # uint8 [n, bytes]
     k: int
     query_labels: Tensor | None = None  # int64 [q]
-    database_labels: Tensor | None = None  # int64 [n]
+    reference_labels: Tensor | None = None  # int64 [n]
     exclude: tuple[Tensor, Tensor] | None = None  # int64 [q + 1] offsets, int64 [m] ids, ascending within a query
     progress: bool = False
     memory: int | None = None  # bytes a backend may work with beside the answer, where it can choose
@@ -32,26 +32,26 @@ class Request:
     @property
     def num_queries(self) -> int:
         """Number of queries, q."""
-        return len(self.queries)
+        return len(self.query)
 
     @property
-    def num_database(self) -> int:
-        """Number of database rows, n."""
-        return len(self.database)
+    def num_references(self) -> int:
+        """Number of reference rows, n."""
+        return len(self.reference)
 
     @property
     def bits(self) -> int:
         """Length of the codes."""
-        return self.queries.shape[1] * 8
+        return self.query.shape[1] * 8
 
     def to(self, device: str) -> "Request":
         """The same request with its tensors on another device."""
         return replace(
             self,
-            queries=self.queries.to(device),
-            database=self.database.to(device),
+            query=self.query.to(device),
+            reference=self.reference.to(device),
             query_labels=None if self.query_labels is None else self.query_labels.to(device),
-            database_labels=None if self.database_labels is None else self.database_labels.to(device),
+            reference_labels=None if self.reference_labels is None else self.reference_labels.to(device),
             exclude=None if self.exclude is None else (self.exclude[0].to(device), self.exclude[1].to(device)),
         )
 
@@ -59,15 +59,15 @@ class Request:
         """The same request for some of the queries."""
         return replace(
             self,
-            queries=self.queries[rows],
+            query=self.query[rows],
             query_labels=None if self.query_labels is None else self.query_labels[rows],
             exclude=None if self.exclude is None else take_lists(*self.exclude, rows),
         )
 
     def excluded_pairs(self, first: int, last: int) -> tuple[Tensor, Tensor]:
-        """The excluded (query - first, database id) pairs of queries first..last-1, from lists only."""
+        """The excluded (query - first, reference id) pairs of queries first..last-1, from lists only."""
         if self.exclude is None:
-            none = torch.empty(0, dtype=torch.int64, device=self.queries.device)
+            none = torch.empty(0, dtype=torch.int64, device=self.query.device)
             return none, none
         offsets, ids = self.exclude
         lengths = offsets[first + 1 : last + 1] - offsets[first:last]
@@ -76,39 +76,39 @@ class Request:
 
 
 def checked_request(
-    queries: Any,
-    database: Any,
+    query: Any,
+    reference: Any,
     k: int,
     *,
     query_labels: Any = None,
-    database_labels: Any = None,
+    reference_labels: Any = None,
     exclude: tuple[Any, Any] | None = None,
     progress: bool = False,
     memory: int | None = None,
 ) -> Request:
     """Check everything a caller can get wrong, before any work is done."""
-    is_self_join = database is queries
-    queries = checked_codes("queries", queries)
-    database = queries if is_self_join else checked_codes("database", database).to(queries.device)
-    if queries.shape[1] != database.shape[1]:
+    is_self_join = reference is query
+    query = checked_codes("query", query)
+    reference = query if is_self_join else checked_codes("reference", reference).to(query.device)
+    if query.shape[1] != reference.shape[1]:
         raise ValueError(
-            f"queries and database must have codes of the same width, got {queries.shape[1] * 8} bits and "
-            f"{database.shape[1] * 8} bits; shorten the longer ones to a prefix with codes[:, :width]."
+            f"query and reference must have codes of the same width, got {query.shape[1] * 8} bits and "
+            f"{reference.shape[1] * 8} bits; shorten the longer ones to a prefix with codes[:, :width]."
         )
-    if database_labels is None and query_labels is not None and is_self_join:
-        database_labels = query_labels
-    if (query_labels is None) != (database_labels is None):
-        raise ValueError("query_labels and database_labels must be given together: one alone excludes nothing.")
+    if reference_labels is None and query_labels is not None and is_self_join:
+        reference_labels = query_labels
+    if (query_labels is None) != (reference_labels is None):
+        raise ValueError("query_labels and reference_labels must be given together: one alone excludes nothing.")
     if query_labels is not None:
-        query_labels = checked_labels("query_labels", query_labels, len(queries)).to(queries.device)
-        database_labels = checked_labels("database_labels", database_labels, len(database)).to(queries.device)
+        query_labels = checked_labels("query_labels", query_labels, len(query)).to(query.device)
+        reference_labels = checked_labels("reference_labels", reference_labels, len(reference)).to(query.device)
     return Request(
-        queries=queries,
-        database=database,
+        query=query,
+        reference=reference,
         k=checked_positive("k", k),
         query_labels=query_labels,
-        database_labels=database_labels,
-        exclude=None if exclude is None else checked_lists(exclude, len(queries), len(database), queries.device),
+        reference_labels=reference_labels,
+        exclude=None if exclude is None else checked_lists(exclude, len(query), len(reference), query.device),
         progress=progress,
         memory=None if memory is None else checked_positive("memory", memory),
     )

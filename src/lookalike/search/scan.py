@@ -1,7 +1,7 @@
 """The numba kernels of the `cpu` backend: scan tiles, keep candidates, put them in order.
 
 Every query has a *candidate list*: up to 2k (distance, id) entries in the order they were met, and a *limit*.
-A database row is a candidate if its distance is within the limit and it is not excluded. Columns are visited in
+A reference row is a candidate if its distance is within the limit and it is not excluded. Columns are visited in
 ascending order of id, so lists stay sorted by id, which gives two things for free: a counting sort by distance leaves
 ties in order of id, and a full list can be cut to its best k with a limit one below the k-th distance (a later row at
 that same distance would lose the tie anyway). What is cut can never come back, so the cut is exact.
@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from lookalike.jit import kernel
 from lookalike.search.simd import GROUP, TILE, count_ones, distance_tile, trailing_zeros
+from lookalike.utils.jit import kernel
 
 MASK_WORDS = GROUP * TILE // 64
 
@@ -29,7 +29,7 @@ class Rows(NamedTuple):
 
 
 class Columns(NamedTuple):
-    """The database, or every `id_stride`-th row of it."""
+    """The reference, or every `id_stride`-th row of it."""
 
     codes: Any  # uint32 [tiles, TILE / LANES, slots, LANES]
     labels: Any  # int64 [n], or empty: no labels

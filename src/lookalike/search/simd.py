@@ -17,11 +17,11 @@ from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 
-from lookalike.jit import intrinsic
+from lookalike.utils.jit import intrinsic
 
-LANES = 16  # database rows per vector register: 16 x 32 bits
-GROUP = 8  # query rows that share one loaded database vector
-TILE = 512  # database rows per tile: its distances to a group, 16 KiB, stay in the first-level cache
+LANES = 16  # reference rows per vector register: 16 x 32 bits
+GROUP = 8  # query rows that share one loaded reference vector
+TILE = 512  # reference rows per tile: its distances to a group, 16 KiB, stay in the first-level cache
 
 _BLOCKS = TILE // LANES
 
@@ -51,7 +51,7 @@ def combined_words(words: Any) -> Any:
 def distance_tile(
     typingctx: Any,
     queries: Any,
-    database: Any,
+    reference: Any,
     slots: Any,
     row_limits: Any,
     column_limits: Any,
@@ -59,12 +59,12 @@ def distance_tile(
     row_hits: Any,
     column_hits: Any,
 ) -> Any:
-    """Distances of `GROUP` queries (rows) to `TILE` database codes (columns), and which of them are within a limit.
+    """Distances of `GROUP` queries (rows) to `TILE` reference codes (columns), and which of them are within a limit.
 
     All arguments are addresses, except `slots`, the number of `combined_words` per code.
 
     queries        uint32 [slots, GROUP]
-    database       uint32 [TILE / LANES, slots, LANES]  64-byte aligned
+    reference       uint32 [TILE / LANES, slots, LANES]  64-byte aligned
     row_limits     int32  [GROUP]
     column_limits  int32  [TILE]
     distances      int32  [GROUP, TILE]                 out
@@ -73,7 +73,7 @@ def distance_tile(
     """
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        queries, database, slots, row_limits, column_limits, distances, row_hits, column_hits = args
+        queries, reference, slots, row_limits, column_limits, distances, row_hits, column_hits = args
         popcount_type = ir.FunctionType(_vector, [_vector])
         popcount = cgutils.get_or_insert_function(builder.module, popcount_type, f"llvm.ctpop.v{LANES}i32")
 
@@ -99,7 +99,7 @@ def distance_tile(
 
             def code(slot: Any) -> Any:
                 offset = builder.add(block_start, builder.mul(slot, _int64(LANES)))
-                return builder.load(vector_at(database, offset), align=64)
+                return builder.load(vector_at(reference, offset), align=64)
 
             def query(slot: Any, row: int) -> Any:
                 index = builder.add(builder.mul(slot, _int64(GROUP)), _int64(row))

@@ -1,4 +1,4 @@
-// A limit per query: a key that somewhat more than k rows should not exceed, from a sample of the database.
+// A limit per query: a key that somewhat more than k rows should not exceed, from a sample of the reference.
 
 constexpr int GROUPS = 512;  // groups of the sample, each of which names its best row
 constexpr int PLACE_BITS = 19;  // of a row in the sample

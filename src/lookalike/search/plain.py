@@ -1,0 +1,43 @@
+"""Hamming search in plain torch: the truth the other backends are tested against."""
+
+import torch
+from torch import Tensor
+
+from lookalike.search.request import Neighbours, Request
+
+CHUNK_BYTES = 1 << 26
+
+
+def popcount(values: Tensor) -> Tensor:
+    """The number of set bits of each uint8."""
+    values = values - ((values >> 1) & 0x55)
+    values = (values & 0x33) + ((values >> 2) & 0x33)
+    return (values + (values >> 4)) & 0x0F
+
+
+def hamming_distances(a: Tensor, b: Tensor) -> Tensor:
+    """Distances of all pairs: uint8 [..., p, bytes] and [..., q, bytes] -> int32 [..., p, q]."""
+    return popcount(a.unsqueeze(-2) ^ b.unsqueeze(-3)).sum(-1, dtype=torch.int32)
+
+
+def topk(request: Request) -> Neighbours:
+    """The `reference` backend of `hamming_topk`."""
+    chunk = max(1, CHUNK_BYTES // request.reference.numel())
+    parts = [_topk(request, i, min(i + chunk, request.num_queries)) for i in range(0, request.num_queries, chunk)]
+    return Neighbours(*(torch.cat(column) for column in zip(*parts, strict=True)))
+
+
+def _topk(request: Request, first: int, last: int) -> Neighbours:
+    excluded = request.bits + 1  # farther than any code can be
+    distances = hamming_distances(request.query[first:last], request.reference)  # [chunk, n]
+    if request.query_labels is not None and request.reference_labels is not None:
+        distances[request.query_labels[first:last, None] == request.reference_labels] = excluded
+    distances[request.excluded_pairs(first, last)] = excluded
+    distances, indices = distances.sort(dim=1, stable=True)  # stable: ties stay in order of id
+    distances, indices = distances[:, : request.k], indices[:, : request.k]
+    absent = distances == excluded
+    missing = request.k - distances.shape[1]
+    return Neighbours(
+        torch.nn.functional.pad(distances.masked_fill(absent, -1), (0, missing), value=-1),
+        torch.nn.functional.pad(indices.masked_fill(absent, -1), (0, missing), value=-1),
+    )

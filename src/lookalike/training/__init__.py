@@ -1,0 +1,1 @@
+"""Training: settings, encoders, the loop, runs and comparisons."""

@@ -1,0 +1,100 @@
+"""Encoders: networks that turn a sample into an embedding, by name or from a local path.
+
+An encoder is any `nn.Module` that turns what a data set gives (images, lists of texts) into embeddings `[n, dim]`. One
+that also has `prepare` does there what needs no GPU, such as tokenising, and training calls it ahead of time. Both
+towers share the encoder's weights. One that has `save_pretrained(folder)` is saved by it when its training ends.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from lookalike.training.encoders.convnet import ConvNet
+from lookalike.training.encoders.saving import WEIGHTS, save_model
+from lookalike.utils.wording import unknown_option
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from torch import nn
+
+__all__ = ["ENCODERS", "ConvNet", "check_encoder", "load_saved", "make_encoder", "save_model"]
+
+ENCODERS = {  # kind: what it is, module, function
+    "convnet": ("the built-in network for glyphs", "convnet", "ConvNet"),
+    "timm": ("an image model of timm, such as timm:convnext_base.fb_in22k", "images", "timm_encoder"),
+    "transformers": (
+        "a text or image model of transformers, such as transformers:distilroberta-base", "transformers",
+        "load_encoder",
+    ),
+    "sentence-transformers": (
+        "a text model of sentence-transformers, such as sentence-transformers:all-MiniLM-L6-v2", "sentences",
+        "SentenceEncoder",
+    ),
+}  # fmt: skip
+
+
+def make_encoder(encoder: str = "convnet", **options: Any) -> nn.Module:
+    """Build an encoder by its name.
+
+    Args:
+        encoder: `convnet`, `timm:NAME`, `transformers:NAME` or `sentence-transformers:NAME`, where NAME is what the
+            library calls it or a local folder.
+        options: Further options of that kind of encoder, such as `gradient_checkpointing=True`.
+
+    Raises:
+        ValueError: There is no such encoder, it cannot be loaded, or it does not take an option.
+        ImportError: The library is missing or broken; says what to install.
+
+    Examples:
+        >>> make_encoder("convnet", width=8, dim=64).dim
+        64
+    """
+    build, name = _builder(encoder, options)
+    built: nn.Module = build(*[name] if name else [], **options)
+    return built
+
+
+def check_encoder(encoder: str = "convnet", **options: Any) -> None:
+    """Raise what `make_encoder` raises for its arguments alone, without loading anything.
+
+    Raises:
+        ValueError: There is no such kind of encoder, or it does not take an option.
+    """
+    _builder(encoder, options)
+
+
+def load_saved(folder: Path, encoder: str = "convnet", **options: Any) -> nn.Module:
+    """Load an encoder that `save_model` wrote into a folder, built with these arguments of `make_encoder`.
+
+    Raises:
+        ValueError: It is not there or cannot be loaded.
+        ImportError: The library is missing or broken.
+    """
+    kind = encoder.partition(":")[0]
+    if kind != "convnet":
+        rest = {name: value for name, value in options.items() if name not in ("pretrained", "weights")}
+        return make_encoder(f"{kind}:{folder}", **rest)
+    from lookalike.training.encoders.images import load_weights  # noqa: PLC0415 - only here
+
+    model = make_encoder(encoder, **options)
+    load_weights(model, folder / WEIGHTS)
+    return model
+
+
+def _builder(encoder: str, options: dict[str, Any]) -> tuple[Callable[..., nn.Module], str]:
+    """Find what builds an encoder, and the name to build."""
+    kind, _, name = encoder.partition(":")
+    if kind not in ENCODERS:
+        raise ValueError(
+            f"there is no encoder {encoder!r}; there are {'; '.join(about for about, _, _ in ENCODERS.values())}."
+        )
+    if (kind == "convnet") == bool(name):
+        raise ValueError(f"{encoder!r} is not an encoder: give {ENCODERS[kind][0]}.")
+    _, module, function = ENCODERS[kind]
+    build: Callable[..., nn.Module] = getattr(import_module(f"lookalike.training.encoders.{module}"), function)
+    if unknown := unknown_option(build, options):
+        raise ValueError(f"{encoder} does not take the option {unknown!r}.")
+    return build, name

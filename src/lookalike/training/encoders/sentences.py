@@ -1,0 +1,67 @@
+"""Encoders from sentence-transformers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from lookalike.training.encoders.transformers import cannot_load
+from lookalike.utils.checks import checked_positive
+from lookalike.utils.libraries import sentence_transformers
+
+
+class SentenceEncoder(nn.Module):
+    """Turn texts into the embeddings of a sentence-transformers model, which can be trained.
+
+    Args:
+        name: As the hub calls it, or a folder. Code that the folder brings is never run.
+        max_length: Longer texts are cut off after so many tokens; by default as the model says.
+        gradient_checkpointing: Compute activations twice and keep fewer: slower, less memory.
+
+    Raises:
+        ImportError: sentence-transformers is missing or too old.
+        ValueError: The model cannot be loaded.
+    """
+
+    def __init__(self, name: str, *, max_length: int | None = None, gradient_checkpointing: bool = False) -> None:
+        super().__init__()
+        if max_length is not None:
+            checked_positive("max_length", max_length)
+        folder = Path(name).expanduser()
+        with sentence_transformers() as library:
+            try:
+                model = library.SentenceTransformer(
+                    str(folder) if folder.is_dir() else name,
+                    device="cpu",
+                    trust_remote_code=False,
+                    model_kwargs={"dtype": torch.float32},
+                )
+            except Exception as error:
+                raise ValueError(cannot_load("sentence-transformers", name, error)) from error
+        self.model: Any = model.float()  # modules on top of transformers' own may have been saved in half precision
+        if max_length is not None:
+            model.max_seq_length = max_length
+        if gradient_checkpointing:
+            model.gradient_checkpointing_enable({"use_reentrant": False})
+        with torch.no_grad():
+            self.dim = int(self([""]).shape[1])
+
+    def prepare(self, texts: list[str]) -> dict[str, Any]:
+        """Token ids and masks [n, length], on the CPU."""
+        return dict(self.model.preprocess(list(texts)))
+
+    def forward(self, texts: list[str] | dict[str, Any]) -> Tensor:
+        """Texts, or what `prepare` made of them -> embeddings [n, dim]."""
+        tokens = texts if isinstance(texts, dict) else self.prepare(texts)
+        device = next(self.model.parameters()).device
+        on_device = {name: value.to(device) if isinstance(value, Tensor) else value for name, value in tokens.items()}
+        embeddings: Tensor = self.model(on_device)["sentence_embedding"]
+        return embeddings
+
+    def save_pretrained(self, folder: str) -> None:
+        """Write the model as `SentenceTransformer(folder)` reads it."""
+        with sentence_transformers():
+            self.model.save_pretrained(folder, create_model_card=False)

@@ -1,0 +1,158 @@
+"""Encoders from transformers: texts by mean pooling, and images, for which this library needs no torchvision."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from lookalike.training.encoders.images import ImageEncoder
+from lookalike.utils.checks import checked_positive
+from lookalike.utils.libraries import text_library
+from lookalike.utils.wording import first_line
+
+MAX_LENGTH = 256
+PREPROCESSING = "preprocessor_config.json"
+IMAGENET = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # mean and deviation, where a model does not say
+
+
+class TextEncoder(nn.Module):
+    """Texts -> the mean of a model's last hidden states over the tokens of each.
+
+    Args:
+        network: A model of transformers.
+        tokenizer: Its tokenizer.
+        max_length: Longer texts are cut off after so many tokens.
+    """
+
+    def __init__(self, network: Any, tokenizer: Any, max_length: int = MAX_LENGTH) -> None:
+        super().__init__()
+        self.network, self.tokenizer, self.max_length = network, tokenizer, max_length
+        self.dim = int(network.config.hidden_size)
+
+    def prepare(self, texts: list[str]) -> dict[str, Tensor]:
+        """Token ids and masks [n, length], on the CPU."""
+        tokens = self.tokenizer(
+            list(texts), padding=True, truncation=True, max_length=self.max_length, return_tensors="pt"
+        )
+        return dict(tokens)
+
+    def forward(self, texts: list[str] | dict[str, Tensor]) -> Tensor:
+        """Texts, or what `prepare` made of them -> embeddings [n, dim]."""
+        tokens = texts if isinstance(texts, dict) else self.prepare(texts)
+        device = next(self.network.parameters()).device
+        tokens = {name: value.to(device) for name, value in tokens.items()}
+        states = self.network(**tokens).last_hidden_state
+        mask = tokens["attention_mask"][..., None].to(states.dtype)
+        embeddings: Tensor = (states * mask).sum(1) / mask.sum(1).clamp(min=1)
+        return embeddings
+
+    def save_pretrained(self, folder: str) -> None:
+        """Write model and tokenizer as `AutoModel.from_pretrained(folder)` reads them."""
+        with text_library("transformers"):
+            self.network.save_pretrained(folder)
+            self.tokenizer.save_pretrained(folder)
+
+
+class _Pooled(nn.Module):
+    """A vision model of transformers as features [n, dim]."""
+
+    def __init__(self, network: Any) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, images: Tensor) -> Tensor:
+        outputs = self.network(pixel_values=images)
+        if outputs.get("pooler_output") is not None:
+            return torch.flatten(outputs.pooler_output, 1)
+        states: Tensor = outputs.last_hidden_state
+        return states.mean(1) if states.ndim == 3 else states.mean((2, 3))
+
+
+class PooledImageEncoder(ImageEncoder):
+    """An `ImageEncoder` around a vision model of transformers."""
+
+    network: _Pooled
+
+    def save_pretrained(self, folder: str) -> None:
+        """Write the model as `AutoModel.from_pretrained(folder)` reads it, and how images are normalised."""
+        with text_library("transformers"):
+            self.network.network.save_pretrained(folder)
+        normalisation = {"image_mean": self.mean.flatten().tolist(), "image_std": self.std.flatten().tolist()}
+        (Path(folder) / PREPROCESSING).write_text(json.dumps(normalisation) + "\n", encoding="utf-8")
+
+
+def load_encoder(
+    name: str,
+    *,
+    pretrained: bool = True,
+    max_length: int | None = None,
+    gradient_checkpointing: bool = False,
+    freeze_batch_norm: bool | None = None,
+) -> nn.Module:
+    """A model of transformers by its name or from a local folder: for texts, or for images if that is what it takes.
+
+    Args:
+        name: As the hub calls it, or a folder. Code that the folder brings is never run.
+        pretrained: Begin with its weights; otherwise with random ones of the same architecture.
+        max_length: Texts: tokens after which they are cut off, 256 by default.
+        gradient_checkpointing: Compute activations twice and keep fewer: slower, less memory.
+        freeze_batch_norm: Images: as in `ImageEncoder`; by default where there are trained statistics to keep.
+
+    Raises:
+        ImportError: transformers is missing.
+        ValueError: The model cannot be loaded.
+    """
+    if max_length is not None:
+        checked_positive("max_length", max_length)
+    folder = Path(name).expanduser()
+    name = str(folder) if folder.is_dir() else name
+    safely = {"trust_remote_code": False}  # unset, transformers asks, and waits for an answer
+    with text_library("transformers") as transformers:
+        try:
+            config = transformers.AutoConfig.from_pretrained(name, **safely)
+            if pretrained:
+                network = transformers.AutoModel.from_pretrained(name, dtype=torch.float32, weights_only=True, **safely)
+            else:
+                network = transformers.AutoModel.from_config(config, **safely)
+            takes_images = network.main_input_name == "pixel_values"
+            tokenizer = None if takes_images else transformers.AutoTokenizer.from_pretrained(name, **safely)
+            normalisation = _normalisation(transformers, name) if takes_images else IMAGENET
+        except Exception as error:
+            raise ValueError(cannot_load("transformers", name, error)) from error
+        if gradient_checkpointing:
+            network.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        for option, value, belongs in (
+            ("max_length", max_length, not takes_images), ("freeze_batch_norm", freeze_batch_norm, takes_images),
+        ):  # fmt: skip
+            if value is not None and not belongs:
+                raise ValueError(
+                    f"{name} takes {'images' if takes_images else 'texts'}, for which {option} means nothing."
+                )
+        if not takes_images:
+            return TextEncoder(network, tokenizer, max_length or MAX_LENGTH)
+        dim = config.hidden_sizes[-1] if hasattr(config, "hidden_sizes") else config.hidden_size
+        frozen = pretrained if freeze_batch_norm is None else freeze_batch_norm
+        return PooledImageEncoder(_Pooled(network), dim, *normalisation, freeze_batch_norm=frozen)
+
+
+def _normalisation(transformers: Any, name: str) -> tuple[Any, Any]:
+    path = transformers.utils.cached_file(name, PREPROCESSING, _raise_exceptions_for_missing_entries=False)
+    settings = {} if path is None else json.loads(Path(path).read_text(encoding="utf-8"))
+    return settings.get("image_mean") or IMAGENET[0], settings.get("image_std") or IMAGENET[1]
+
+
+def cannot_load(library: str, name: str, error: Exception) -> str:
+    """Say in one sentence why a model cannot be loaded."""
+    if "trust_remote_code" in str(error) or "weights_only" in str(error):  # its classes, or pickled weights
+        return (
+            f"{library} cannot load {name!r} without running code that comes with it, which lookalike never does; "
+            "give a model of the library's own classes with weights in safetensors."
+        )
+    return (
+        f"{library} cannot load {name!r}: {first_line(error)}; give the name of a model that is in its cache or "
+        "can be downloaded, or the folder of one that was saved."
+    )

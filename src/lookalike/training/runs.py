@@ -1,0 +1,234 @@
+"""A run's folder. This file alone knows what is in it:
+
+run.json                  the configuration
+metrics.jsonl             a line per epoch; epoch 0 is the model before training
+checkpoint.pt             the newest state, and
+checkpoint.previous.pt    the one before it; both are removed when the run ends, unless they are asked for
+model/                    the trained model, in the format of its library
+result.json               the outcome; its presence says that the run is finished
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import shlex
+import shutil
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any
+
+from lookalike.training.checkpoints import Checkpoints
+from lookalike.training.encoders.saving import save_model
+from lookalike.utils.files import remove_leftovers, replacing_folder, room_for, writable, write_text
+from lookalike.utils.locks import locked
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from torch import nn
+
+logger = logging.getLogger("lookalike")
+
+CONFIG, METRICS, RESULT, MODEL = "run.json", "metrics.jsonl", "result.json", "model"
+MAY_CHANGE = ("data_root",)  # data that were moved are the same data: their checksum says so
+BEGIN_ANEW = "--force begins the run anew, --out chooses another folder."
+NUMBER = (int, float)
+EXPECTED_CONFIG = {"sampler": str, "seed": int, "epochs": int, "data": str, "model": str, "model_options": dict}
+EXPECTED_RESULT = {"config": dict, "metrics": dict, "seconds": NUMBER, "kept_bytes": int}
+
+
+class RunFolder:
+    """Where a training run leaves its traces. Every file is whole or absent, whenever the process is killed."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.config, self.metrics, self.result = (path / name for name in (CONFIG, METRICS, RESULT))
+        self.model, self.analysis = path / MODEL, path / "analysis.json"
+        self.checkpoints = Checkpoints(path)
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Hold the folder for this process, as `locked` does."""
+        with locked(self.path):
+            yield
+
+    def check_free(self, *, force: bool) -> None:
+        """Check that this process could hold the folder, unless all that it is needed for is the result in it.
+
+        Raises:
+            FolderInUseError: Another process trains in it.
+            UnwritableError: It cannot be written to.
+        """
+        self._check_path()
+        if force or not self.result.exists():
+            with self.held():
+                pass
+
+    def _check_path(self) -> None:
+        nearest = next((each for each in (self.path, *self.path.parents) if each.exists()), None)
+        if nearest is not None and not nearest.is_dir():
+            raise ValueError(f"{nearest} is a file; a run needs a folder.")
+
+    def check(self, config: dict[str, Any], *, resume: bool, force: bool) -> None:
+        """Check whether a run of this configuration, or of this part of one, may begin or go on here.
+
+        Raises:
+            ValueError: It may not.
+        """
+        self._check_path()
+        if not self.config.exists():
+            strangers = [path.name for path in (self.result, self.metrics, self.model, *self._states) if path.exists()]
+            if strangers:
+                raise ValueError(
+                    f"{self.path} holds {' and '.join(strangers)} but no {CONFIG}, so it is not a run that can be "
+                    "continued or overwritten: remove what it holds, or choose another folder with --out."
+                )
+            return
+        if force and not resume:
+            return
+        if not resume:
+            state = "a finished run" if self.result.exists() else f"an unfinished run: {self.command} continues it"
+            raise ValueError(f"{self.path} holds {state}; --force overwrites it, --out chooses another folder.")
+        before = self.read_begun()
+        differing = [
+            f"{name} was {before.get(name)!r}, now {value!r}"
+            for name, value in sorted(config.items())
+            if before.get(name) != value and name not in MAY_CHANGE
+        ]
+        if differing:
+            raise ValueError(
+                f"{self.path} holds a run of another configuration: {'; '.join(differing)}. "
+                "Resume it as it was begun, or choose another folder with --out."
+            )
+
+    @property
+    def command(self) -> str:
+        """What continues the run: a command, or a call for a run whose data were given from Python."""
+        with suppress(OSError, ValueError):
+            if "data_options" not in self.read_config():
+                return "train(..., resume=True)"
+        return f"lookalike train --out {shlex.quote(str(self.path))} --resume"
+
+    @property
+    def _states(self) -> tuple[Path, Path]:
+        return self.checkpoints.previous, self.checkpoints.newest
+
+    def begin(self, config: dict[str, Any], *, resume: bool, force: bool) -> dict[str, Any] | None:
+        """Write the configuration, and return the state to go on from, if there is one.
+
+        Raises:
+            ValueError: The folder holds another run, or one that must be resumed or overwritten explicitly.
+        """
+        self.check(config, resume=resume, force=force)
+        with writable(self.path):
+            remove_leftovers(self.config, self.metrics, self.result, self.model, self.analysis, *self._states)
+            if force and not resume:
+                self.clear()
+            write_text(self.config, json.dumps(config, indent=2) + "\n")
+        if not resume:
+            return None
+        if self.checkpoints.exist():
+            try:
+                return self.checkpoints.load()
+            except ValueError as error:
+                raise ValueError(f"{error}: --force begins the run anew.") from error
+        if self.metrics.exists() and self.metrics.stat().st_size:
+            logger.warning("%s holds metrics but no checkpoint: the run begins anew.", self.path)
+        return None
+
+    def clear(self) -> None:
+        """Remove a run, in an order that leaves no moment in which one file speaks of another run than the others.
+
+        The result goes first, since its presence says that a run is finished, and the configuration last.
+        """
+        for path in (self.result, self.analysis, *self._states, self.metrics):
+            path.unlink(missing_ok=True)
+        if self.model.exists():
+            shutil.rmtree(self.model)
+        self.config.unlink(missing_ok=True)
+
+    def read_config(self) -> dict[str, Any]:
+        """Read the configuration that the run was begun with.
+
+        Raises:
+            FileNotFoundError: There is no run.
+            ValueError: The file is damaged.
+        """
+        if not self.config.exists():
+            raise FileNotFoundError(f"{self.path} holds no run: {CONFIG} is missing.")
+        return _read_object(self.config, EXPECTED_CONFIG)
+
+    def read_begun(self) -> dict[str, Any]:
+        """Read the configuration of a run that is to be continued.
+
+        Raises:
+            FileNotFoundError: There is no run.
+            ValueError: The file is damaged; says how to begin anew.
+        """
+        try:
+            return self.read_config()
+        except ValueError as error:
+            raise ValueError(f"{error} {BEGIN_ANEW}") from None
+
+    def read_result(self) -> dict[str, Any] | None:
+        """Read the result; None if the run is not finished.
+
+        Raises:
+            ValueError: The file is damaged.
+        """
+        if not self.result.exists():
+            return None
+        try:
+            return _read_object(self.result, EXPECTED_RESULT)
+        except ValueError as error:
+            way = f"remove it, and {self.command} writes it again" if self.checkpoints.exist() else (
+                "--force trains the run again"
+            )  # fmt: skip
+            raise ValueError(f"{error} {way[0].upper()}{way[1:]}.") from None
+
+    def save(self, state: dict[str, Any]) -> None:
+        """Save a checkpoint, and make the metrics say what it knows.
+
+        Raises:
+            DiskFullError: There is no room; what was saved before is kept.
+        """
+        with self._room("a checkpoint"):
+            self.checkpoints.save(state)
+            epochs = [state["zero_shot"]] if state["zero_shot"] is not None else []
+            write_text(self.metrics, "".join(json.dumps(epoch) + "\n" for epoch in [*epochs, *state["history"]]))
+
+    def finish(self, result: dict[str, Any], model: nn.Module, *, keep_checkpoint: bool) -> None:
+        """Write the model and then the result, which says that the run is finished."""
+        with self._room("the model"):
+            with replacing_folder(self.model) as temporary:
+                save_model(model, temporary)
+            write_text(self.result, json.dumps(result, indent=2) + "\n")
+        if not keep_checkpoint:
+            self.checkpoints.remove()
+
+    @contextmanager
+    def _room(self, what: str) -> Iterator[None]:
+        with writable(self.path), room_for(f"{what} in {self.path}", f"make room, then continue with {self.command}"):
+            yield
+
+
+def _read_object(path: Path, expected: dict[str, Any]) -> dict[str, Any]:
+    """Read a JSON object that has some keys.
+
+    Raises:
+        ValueError: It is damaged.
+    """
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ValueError(f"{path} cannot be read ({error.strerror}).") from None
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path} is damaged ({error}).") from None
+    if not isinstance(content, dict):
+        raise ValueError(f"{path} is damaged (it holds {type(content).__name__}, not an object).")
+    for name, kind in expected.items():
+        if not isinstance(content.get(name), kind):
+            problem = f"{name} is {content[name]!r}" if name in content else f"{name} is missing"
+            raise ValueError(f"{path} is damaged ({problem[:200]}).")
+    return content

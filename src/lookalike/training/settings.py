@@ -1,0 +1,146 @@
+"""How to train: everything that decides the outcome of a run, but for data and model."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from lookalike.utils.checks import checked_bits, checked_positive
+
+STRATEGIES = {
+    "random": "random batches",
+    "batchhard": "random batches, of which only the hardest half of the negatives counts",
+    "full": "hard negatives by exact cosine, the training set embedded anew before every epoch",
+    "incremental": "hard negatives by exact cosine of the embeddings that training produced",
+    "lsh": "hard negatives from bits of the embeddings that training produced",
+}
+METHODS = ("growth", "sample4geo")
+
+
+class _Range(NamedTuple):
+    """Numbers from `low` to `high`, of which the ends may be left out."""
+
+    low: float
+    high: float = math.inf
+    with_low: bool = True
+    with_high: bool = False
+
+    def check(self, name: str, value: Any) -> None:
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise TypeError(f"{name} must be a number, got {type(value).__name__}.")
+        above = value >= self.low if self.with_low else value > self.low
+        below = value <= self.high if self.with_high else value < self.high
+        if not (above and below):
+            upper = "" if self.high == math.inf else f" and {'at most' if self.with_high else 'below'} {self.high}"
+            raise ValueError(
+                f"{name} must be {'at least' if self.with_low else 'above'} {self.low}{upper}, got {value}."
+            )
+
+
+RANGES = {
+    "target_overlap": _Range(0, 1, with_low=False, with_high=True),
+    "learning_rate": _Range(0, with_low=False),
+    "weight_decay": _Range(0),
+    "warmup": _Range(0, 1),
+    "clip": _Range(0),
+    "temperature": _Range(0, with_low=False),
+    "label_smoothing": _Range(0, 1),
+    "hardness": _Range(0, 1, with_high=True),
+    "guard": _Range(0, 2, with_low=False, with_high=True),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """Everything that decides the outcome of a run, but for data and model."""
+
+    sampler: str = "lsh"
+    """One of random, batchhard, full, incremental, lsh."""
+    bits: int | str = 512
+    """Length of the codes, or "auto": chosen at the end of every epoch; ignored unless the sampler is "lsh"."""
+    target_overlap: float = 0.5
+    """The share of the true neighbours that "auto" aims for."""
+    epochs: int = 10
+    batch_size: int = 128
+    """Pairs per batch."""
+    learning_rate: float = 1e-3
+    weight_decay: float = 0.01
+    """Not on norms, biases and the temperature."""
+    warmup: float = 0.05
+    """Share of all steps in which the learning rate rises."""
+    clip: float = 1.0
+    """Largest norm of the gradient; 0 for none."""
+    temperature: float = 0.07
+    """At the beginning; it is learned."""
+    label_smoothing: float = 0.1
+    hardness: float = 1.0
+    """Share of a batch that is made of hard negatives."""
+    clusters: int = 1
+    """Neighbourhoods per batch."""
+    method: str = "growth"
+    """How batches are composed: growth or sample4geo."""
+    guard: float | None = None
+    """Keep likely false negatives apart (lsh only): share of the positive's cosine beyond which a negative is one."""
+    track_overlap: bool = False
+    """Measure every epoch what bits find of the true hard negatives; keeps the epoch's embeddings."""
+    evaluate_every: int = 1
+    """Epochs between evaluations; 0: only before training and after the last epoch, as always."""
+    seed: int = 0
+    mixed_precision: bool = True
+    """On a GPU."""
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.sampler, str):
+            raise TypeError(f"sampler must be a name, got {type(self.sampler).__name__}.")
+        parse_strategy(self.sampler)
+        if self.bits != "auto":
+            checked_bits(self.bits)
+        for name in ("epochs", "batch_size", "clusters"):
+            checked_positive(name, getattr(self, name))
+        if self.batch_size < 2:
+            raise ValueError("batch_size must be at least 2: a pair alone has no negative.")
+        for name in ("evaluate_every", "seed"):
+            _check_count(name, getattr(self, name))
+        for name, allowed in RANGES.items():
+            if getattr(self, name) is not None or name != "guard":
+                allowed.check(name, getattr(self, name))
+        if self.method not in METHODS:
+            raise ValueError(f"method must be one of {', '.join(METHODS)}, got {self.method!r}.")
+        for name in ("track_overlap", "mixed_precision"):
+            if not isinstance(getattr(self, name), bool):
+                raise TypeError(f"{name} must be true or false, got {getattr(self, name)!r}.")
+
+    @property
+    def strategy(self) -> str:
+        """The sampler as it is named in tables: lsh with its bits."""
+        return f"lsh:{self.bits}" if self.sampler == "lsh" else self.sampler
+
+
+def _check_count(name: str, value: Any) -> None:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{name} must be an integer, got {type(value).__name__}.")
+    if not 0 <= value < 2**63:
+        raise ValueError(f"{name} must be at least 0 and below 2**63, got {value}.")
+
+
+def parse_strategy(text: str) -> dict[str, Any]:
+    """Settings for a strategy by its name; a number of bits, or "auto", may follow "lsh".
+
+    Raises:
+        ValueError: There is no such strategy.
+
+    Examples:
+        >>> parse_strategy("lsh:128")
+        {'sampler': 'lsh', 'bits': 128}
+    """
+    name, _, bits = text.partition(":")
+    if name not in STRATEGIES:
+        raise ValueError(f"there is no sampler {name!r}; there are {', '.join(STRATEGIES)}, lsh:BITS and lsh:auto.")
+    if not bits:
+        return {"sampler": name}
+    if name != "lsh" or not (bits == "auto" or bits.isdigit()):
+        raise ValueError(
+            f"{text!r} is not a sampler: only lsh takes a number of bits, as in lsh:512, or chooses it, as in lsh:auto."
+        )
+    return {"sampler": name, "bits": bits if bits == "auto" else int(bits)}

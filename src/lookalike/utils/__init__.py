@@ -1,0 +1,1 @@
+"""What every layer uses: input checks, files, locks, ranks, progress, numba."""

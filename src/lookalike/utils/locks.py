@@ -1,0 +1,150 @@
+"""One process per folder: a lock that the operating system releases when its process ends, however it ends."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import socket
+import sys
+import time
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lookalike.utils.files import remove_leftovers, writable, write_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+if sys.platform == "win32":
+    import msvcrt
+else:
+    import fcntl
+
+LOCK, HOLDER = ".lock", ".lock.json"
+HELD = (errno.EACCES, errno.EAGAIN, errno.EDEADLK)  # what systems say of a lock that somebody else has
+ATTEMPTS = 100  # to open a lock file that is there to stay
+LOOKS, PAUSE = 20, 0.02  # how often, and with how many seconds between, to look for the name of a holder
+
+
+class FolderInUseError(ValueError):
+    """Another process works in the folder."""
+
+
+@contextmanager
+def locked(folder: Path, *, remove_empty: bool = False) -> Iterator[None]:
+    """Hold `folder`, which is created if needed, for this process.
+
+    Nothing is left of the lock at the end; folders that were created for nothing are removed again.
+
+    Args:
+        folder: The folder.
+        remove_empty: Remove the folder at the end if nothing is in it, whoever has created it.
+
+    Raises:
+        FolderInUseError: Another process holds it; the message names that process.
+        UnwritableError: The folder cannot be written to.
+    """
+    with writable(folder):
+        created = [each for each in (folder, *folder.parents) if not each.exists()] or [folder] * remove_empty
+        handle = _acquired(folder)
+    if handle is None:
+        raise FolderInUseError(
+            f"{folder} is in use by {_holder(folder)}; wait for it to end, or choose another folder."
+        )
+    try:
+        with writable(folder):
+            remove_leftovers(folder / HOLDER)
+            process = {"pid": os.getpid(), "host": socket.gethostname(), "command": _command()}
+            write_text(folder / HOLDER, json.dumps(process) + "\n")
+        yield
+    finally:
+        try:
+            _tidy(folder, handle, created)
+        finally:
+            os.close(handle)
+
+
+def _tidy(folder: Path, handle: int, created: list[Path]) -> None:
+    """Remove the lock while it is held: whoever has opened the file finds out that it is no longer there."""
+    with contextlib.suppress(OSError):
+        if _is_at(handle, folder / LOCK):
+            (folder / HOLDER).unlink(missing_ok=True)
+            (folder / LOCK).unlink()
+    with contextlib.suppress(OSError):  # there is something in it
+        for each in created:
+            each.rmdir()
+
+
+def _acquired(folder: Path) -> int | None:
+    """Return a handle of the lock file that holds the lock, or None if another process holds it."""
+    for attempt in reversed(range(ATTEMPTS)):
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            handle = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o666)
+        except FileNotFoundError:  # the last holder has just removed the folder
+            if not attempt:
+                raise
+            continue
+        try:
+            _lock(handle)
+            if _is_at(handle, folder / LOCK):
+                return handle
+            os.close(handle)  # the last holder has removed the file in between: there may be a new one
+        except OSError as error:
+            os.close(handle)
+            if error.errno in HELD:
+                return None
+            raise
+    return None
+
+
+def _lock(handle: int) -> None:
+    if sys.platform == "win32":
+        msvcrt.locking(handle, msvcrt.LK_NBLCK, 1)
+    else:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def _is_at(handle: int, path: Path) -> bool:
+    """Tell whether an open file is the one at a path."""
+    try:
+        return os.path.samestat(os.fstat(handle), path.stat())
+    except FileNotFoundError:
+        return False
+
+
+def _command() -> str:
+    return " ".join([Path(sys.argv[0]).name, *sys.argv[1:]])
+
+
+def _holder(folder: Path) -> str:
+    """Describe the process that holds the lock; one that has just taken it is about to write its name."""
+    for _ in range(LOOKS):
+        try:
+            holder = json.loads((folder / HOLDER).read_text(encoding="utf-8"))
+            pid, host = int(holder["pid"]), str(holder["host"])
+            if host != socket.gethostname():
+                return f"process {pid} on {host} ({holder['command']})"
+            if _is_running(pid):
+                return f"process {pid} ({holder['command']})"
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
+            pass
+        time.sleep(PAUSE)
+    return "another process"
+
+
+def _is_running(pid: int) -> bool:
+    if pid <= 0 or pid >= 2**31:
+        return False
+    if sys.platform == "win32":  # where asking with a signal would send one
+        return True
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:  # it runs as another user
+        return True
+    return True

@@ -1,0 +1,245 @@
+"""Choosing the number of bits: predictions from a small reservoir against the truth of the whole."""
+
+import logging
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from lookalike import LSHBatchSampler, SignHasher, hamming_topk
+from lookalike.analysis import overlap
+from lookalike.analysis.bits import bits_for_order, lengths_up_to, plan_bits, plan_from_codes
+from lookalike.data.embeddings import load_embeddings
+from lookalike.data.synthetic import clustered_embeddings
+from lookalike.samplers.reservoir import Reservoir
+from lookalike.search.cosine import cosine_topk
+from tests.samplers.test_lsh import run_epochs
+
+DATA = Path(os.environ.get("LOOKALIKE_DATA", Path(__file__).parents[2] / "shared" / "data"))
+ROWS, K = 2000, 128
+
+
+def true_overlaps(x, labels, lengths):
+    """Overlap@128 of 1,000 anchors with everything else, at every length."""
+    anchors = torch.from_numpy(np.random.default_rng(7).choice(len(x), 1000, replace=False))
+    names = {"query_labels": labels[anchors], "reference_labels": labels}
+    true = cosine_topk(x[anchors], x, K, **names).indices
+    hasher = SignHasher(x.shape[1], max(lengths))
+    hasher.update_mean(x)
+    codes = hasher.encode(x)
+    found = (hamming_topk(codes[anchors, : b // 8], codes[:, : b // 8], K, **names).indices for b in lengths)
+    return [float(overlap(each, true).mean()) for each in found]
+
+
+def assert_predicts(x, labels, reservoirs=2):
+    """Within 3 points at every length, and within the error that is claimed (and that of the truth, 1,000 anchors)."""
+    truth = np.array(true_overlaps(x, labels, lengths_up_to(1024)))
+    for seed in range(reservoirs):
+        rows = torch.from_numpy(np.random.default_rng(seed).choice(len(x), ROWS, replace=False))
+        plan = plan_bits(x[rows], n=len(x), k=K, labels=labels[rows])
+        off = np.abs(np.array(plan.overlap) - truth)
+        assert off.max() < 0.03, off
+        assert (off < np.array(plan.error) + 0.01).all()
+        assert plan.rows == ROWS
+
+
+@pytest.mark.parametrize(("n", "dim", "offset"), [(40_000, 64, 0.5), (20_000, 256, 2.0)])
+def test_two_thousand_rows_predict_the_overlap_of_clustered_embeddings(n, dim, offset):
+    assert_predicts(*clustered_embeddings(n, dim, offset=offset, seed=11))
+
+
+@pytest.mark.parametrize("name", ["passages", "queries"])
+def test_two_thousand_rows_predict_the_overlap_of_real_embeddings(name):
+    path = DATA / "medquad_minilm_emb.npz"
+    if not path.exists():
+        pytest.skip("medquad_minilm_emb.npz is not here; LOOKALIKE_DATA says where to look for it")
+    x = torch.from_numpy(load_embeddings(f"{path}:{name}"))
+    assert_predicts(torch.nn.functional.normalize(x, dim=1), torch.arange(len(x)))
+
+
+def test_all_rows_measure_instead_of_predicting():
+    x, labels = clustered_embeddings(1500, 32, seed=2)
+    plan = plan_bits(x, labels=labels, max_bits=256)
+    names = {"query_labels": labels, "reference_labels": labels}
+    hasher = SignHasher(32, 256)
+    hasher.update_mean(x)
+    found = hamming_topk(hasher.encode(x), hasher.encode(x), K, **names).indices
+    truth = overlap(found, cosine_topk(x, x, K, **names).indices).mean()
+    assert plan.predicted(256)[0] == pytest.approx(float(truth), abs=0.005)  # ties are broken in another order
+
+
+def test_ranks_too_small_to_measure_widen_the_error():
+    x, labels = clustered_embeddings(40_000, 64, seed=3)
+    truth = np.array(true_overlaps(x, labels, lengths_up_to(512)))
+    plan = plan_bits(x[:400], n=40_000, labels=labels[:400], max_bits=512)  # of the true 128 nearest 1.3 are in there
+    wider = plan_bits(x[:4000], n=40_000, labels=labels[:4000], max_bits=512)
+    assert min(plan.error) > 2 * max(wider.error)
+    assert (np.abs(np.array(plan.overlap) - truth) < np.array(plan.error) + 0.01).all()
+
+
+def test_harder_targets_take_more_bits_and_impossible_ones_the_longest():
+    x, labels = clustered_embeddings(800, 64, seed=4)
+    plans = [plan_bits(x, n=6000, labels=labels, target=target) for target in (0.2, 0.4, 0.6, 0.99)]
+    assert [plan.bits for plan in plans] == sorted(plan.bits for plan in plans)
+    assert plans[0].bits < plans[2].bits
+    for plan in plans[:3]:
+        share, error = plan.predicted(plan.bits)
+        assert plan.meets_target
+        assert share - error >= plan.target
+        shorter = [b for b in plan.lengths if b < plan.bits]
+        assert all(plan.predicted(b)[0] - plan.predicted(b)[1] < plan.target for b in shorter)
+    assert (plans[3].bits, plans[3].meets_target) == (1024, False)
+    assert "no length up to 1024 reaches it" in plans[3].reason
+
+
+def test_hysteresis_keeps_a_length_that_still_does():
+    x, labels = clustered_embeddings(700, 64, seed=5)
+    hasher = SignHasher(64, 512)
+    hasher.update_mean(x)
+    codes = hasher.encode(x)
+
+    def choice(target, current):
+        return plan_from_codes(x, x, codes, codes, labels, n=4000, k=K, target=target, current=current).bits
+
+    share, error = plan_bits(x, n=4000, labels=labels, max_bits=512).predicted(192)
+    barely, surely, missed = share - error / 2, share - 1.1 * error, share + 0.001
+    assert choice(barely, None) > 192  # not by its error
+    assert choice(barely, 192) == 192  # but good enough to stay
+    assert choice(missed, 192) > 192
+    assert choice(surely, 512) == 192
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "sentence"),
+    [
+        (lambda x: plan_bits(x, n=50), ValueError, "n is the number of samples that the 100 rows were drawn from"),
+        (lambda x: plan_bits(x[:20], n=500), ValueError, "20 rows are too few to predict from; give at least 64"),
+        (lambda x: plan_bits(x, target=1.5), ValueError, "target is the share"),
+        (lambda x: plan_bits(x, labels=[1, 2]), ValueError, "labels must have one label per code, 100, got 2"),
+        (lambda x: plan_bits(x.long()), TypeError, "embeddings must be floats"),
+        (lambda x: plan_bits(x * torch.nan), ValueError, "embeddings must be finite"),
+        (lambda x: plan_bits(x, max_bits=100), ValueError, "bits must be a multiple of 8"),
+    ],
+)
+def test_mistakes(call, error, sentence):
+    with pytest.raises(error, match=sentence):
+        call(torch.randn(100, 8, generator=torch.Generator().manual_seed(0)))
+
+
+def test_theory_asks_for_more_than_the_paper_thought():
+    answers = bits_for_order(0.3, 1.1, n=40_000)
+    assert answers["paper"] < answers["typical"] < answers["exact"] < answers["chernoff"]
+
+
+def auto_sampler(labels, **options):
+    return LSHBatchSampler(labels, 40, bits="auto", max_bits=512, **options)
+
+
+def test_auto_takes_more_bits_for_a_harder_target_and_says_why(caplog):
+    x, labels = clustered_embeddings(1500, dim=64, classes=600)
+    chosen = []
+    with caplog.at_level(logging.INFO, "lookalike"):
+        for target in (0.3, 0.7):
+            sampler = auto_sampler(labels, target_overlap=target)
+            assert sampler.bits == 512
+            run_epochs(sampler, x, 2)
+            chosen.append(sampler.bits)
+            share, _ = sampler.plan.predicted(sampler.bits)
+            assert share >= target
+    assert 64 <= chosen[0] < chosen[1] <= 512
+    reasons = [message for message in caplog.messages if message.startswith("bits for epoch")]
+    assert len(reasons) == 2
+    assert "of the true 128 nearest" in reasons[0]
+
+
+def test_auto_composes_the_batches_of_a_sampler_with_that_many_bits():
+    x, labels = clustered_embeddings(1500, dim=64, classes=600)
+    auto = auto_sampler(labels, target_overlap=0.5)
+    batches = run_epochs(auto, x, 2)
+    fixed = LSHBatchSampler(labels, 40, bits=auto.bits)
+    assert auto.bits < 512
+    assert run_epochs(fixed, x, 2) == batches
+
+
+def test_auto_falls_back_to_the_longest_with_one_warning(caplog):
+    x, labels = clustered_embeddings(1500, dim=64, classes=600)
+    sampler = auto_sampler(labels, target_overlap=0.99)
+    run_epochs(sampler, x, 3)
+    assert sampler.bits == 512
+    warnings = [message for message in caplog.messages if "lower target_overlap or raise max_bits" in message]
+    assert len(warnings) == 1
+    assert "no length up to 512 reaches it" in warnings[0]
+
+
+@pytest.mark.parametrize("paired", [False, True])
+@pytest.mark.parametrize("stop", [1, 9])
+def test_auto_resumes_as_if_nothing_had_happened(paired, stop, tmp_path):
+    x, labels = clustered_embeddings(400, dim=32, classes=150)
+    y = torch.nn.functional.normalize(
+        x + 0.05 * torch.randn(400, 32, generator=torch.Generator().manual_seed(0)), dim=1
+    )
+
+    def build():
+        options = {"labels": None, "pairs": 400} if paired else {"labels": labels}
+        return LSHBatchSampler(**options, batch_size=20, bits="auto", max_bits=512, k=16, target_overlap=0.6)
+
+    def observe(sampler, ids):
+        towers = {"query": x[ids], "reference": y[ids]} if paired else {"embeddings": x[ids]}
+        sampler.observe(ids, **towers)
+        return ids
+
+    whole = build()
+    expected = [([observe(whole, ids) for ids in whole], whole.bits) for _ in range(3)]
+    assert expected[1][1] < 512
+    killed = build()
+    for ids in killed:
+        observe(killed, ids)
+    started = iter(killed)
+    for _ in range(stop):
+        observe(killed, next(started))
+    torch.save(killed.state_dict(), tmp_path / "state.pt")
+    restored = build()
+    restored.load_state_dict(torch.load(tmp_path / "state.pt", weights_only=True))
+    assert restored.bits == killed.bits == expected[1][1]
+    assert restored.plan == killed.plan
+    assert [observe(restored, ids) for ids in restored] == expected[1][0][stop:]
+    assert ([observe(restored, ids) for ids in restored], restored.bits) == expected[2]
+    with pytest.raises(ValueError, match="bits was 'auto', here it is 512"):
+        LSHBatchSampler(
+            None if paired else labels, 20, bits=512, pairs=400 if paired else None
+        ).load_state_dict(killed.state_dict())  # fmt: skip
+
+
+def test_auto_keeps_codes_and_a_small_reservoir():
+    n = 6000
+    sampler = LSHBatchSampler(None, 60, pairs=n, bits="auto", max_bits=256)
+    x = torch.randn(60, 8)
+    for ids in sampler:
+        sampler.observe(ids, query=x, reference=x)
+    assert sampler.kept_bytes == 2 * (n * 32 + n // 8 + 4096 * 8 * 4)
+
+
+def test_the_reservoir_is_the_same_everywhere_and_keeps_what_belongs_to_it():
+    first, second, other = Reservoir(9000, seed=1, rows=50), Reservoir(9000, seed=1, rows=50), Reservoir(9000, seed=2)
+    assert torch.equal(first.ids, second.ids)
+    assert len(other.ids) == 4096
+    assert len(other.ids.unique()) == 4096
+    x = torch.randn(9000, 4)
+    x[first.ids[3]] = torch.nan
+    for ids in torch.randperm(9000).split(1000):
+        first.write(ids, x[ids])
+    assert torch.equal(first.rows.nan_to_num(9), x[first.ids].nan_to_num(9))
+    usable = first.end_epoch()
+    assert usable.tolist() == [i != 3 for i in range(50)]
+    assert not first.end_epoch().any()  # nothing was seen since
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [({"bits": "many"}, 'a number or "auto"'), ({"bits": "auto", "target_overlap": 0}, "target_overlap is a share")],
+)
+def test_auto_refuses_what_it_cannot_do(options, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        LSHBatchSampler(torch.arange(40) // 2, 4, **options)

@@ -1,0 +1,108 @@
+import threading
+import time
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import nn
+
+from lookalike.data import load_data
+from lookalike.training.loading import Unreadable, moved, read_ahead
+from lookalike.training.run import train
+from lookalike.training.settings import Settings
+from lookalike.training.strategies import make_sampler
+from tests.data.miniatures import write_sop
+from tests.toys import toy_data, toy_model
+
+
+@pytest.mark.parametrize("ahead", [0, 1, 3, 99])
+def test_results_come_in_order(ahead):
+    assert list(read_ahead([lambda i=i: i for i in range(20)], ahead)) == list(range(20))
+    assert list(read_ahead([], ahead)) == []
+
+
+def test_jobs_run_before_they_are_asked_for_and_not_all_at_once():
+    done = []
+    results = read_ahead([lambda i=i: done.append(i) for i in range(10)], ahead=2)
+    next(results)
+    deadline = time.monotonic() + 5
+    while len(done) < 3 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert done == [0, 1, 2]
+    results.close()
+
+
+def test_a_failure_is_raised_where_its_result_is_due_and_ends_the_thread():
+    def fail():
+        raise Unreadable("no such image")
+
+    results = read_ahead([lambda: 1, fail, lambda: 3], ahead=2)
+    assert next(results) == 1
+    with pytest.raises(Unreadable, match="no such image"):
+        next(results)
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("lookalike-reading")]
+
+
+def test_what_is_moved():
+    device = torch.device("cpu")
+    assert moved(["text"], device) == ["text"]
+    assert moved({"ids": torch.ones(2), "kind": "text"}, device)["kind"] == "text"
+
+
+class Colours(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.head = nn.Linear(3, 8)
+
+    def forward(self, images):
+        return self.head(images.float().mean((2, 3)) / 255)
+
+
+@pytest.mark.parametrize("ahead", [0, 3])
+@pytest.mark.parametrize("where", ["first batch", "third batch", "test"])
+def test_an_image_that_turns_unreadable_costs_no_step(tmp_path, monkeypatch, where, ahead):
+    monkeypatch.setenv("LOOKALIKE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr("lookalike.training.loop.batches_ahead", lambda _: ahead)
+    (tmp_path / "sop").mkdir()
+    root = write_sop(tmp_path / "sop")
+    settings = Settings(epochs=3, batch_size=2, bits=64)
+
+    def trained(out, data, **options):
+        torch.manual_seed(0)
+        return train(Colours(), data, settings, tmp_path / out, device="cpu", show_progress=False, **options)
+
+    whole = trained("whole", load_data("sop", root, size=8))
+    data = load_data("sop", root, size=8)
+    batches = list(make_sampler(data.train, settings))
+    place = {"first batch": 0, "third batch": 2, "test": 0}[where]  # the model is tested before its first step
+    trained_on = [max(batch) for batch in batches]  # none of those that are tried beforehand
+    number = data.test.query_ids[0] if where == "test" else data.train.query_ids[trained_on[place]]
+    victim = data.train.query_items.paths[int(number)]
+    content = victim.read_bytes()
+    victim.write_bytes(b"damaged")
+    for attempt in range(3):
+        with pytest.raises(Unreadable, match=victim.name):
+            trained("hurt", load_data("sop", root, size=8), resume=attempt > 0)
+        checkpoint = torch.load(tmp_path / "hurt" / "checkpoint.pt", weights_only=True)
+        assert (checkpoint["epoch"], checkpoint["step"], checkpoint["sampler"]["cursor"]) == (0, place, place)
+    victim.write_bytes(content)
+    result = trained("hurt", load_data("sop", root, size=8), resume=True)
+    assert result["metrics"] == whole["metrics"]
+    weights = [load_file(tmp_path / run / "model" / "model.safetensors") for run in ("whole", "hurt")]
+    assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
+
+
+def test_a_failure_in_the_evaluation_costs_no_epoch(tmp_path, monkeypatch):
+    calls = []
+
+    def fail(*_, **__):
+        calls.append(1)
+        if len(calls) > 1:
+            raise RuntimeError("out of memory")
+        return {"recall@1": 0.0}
+
+    monkeypatch.setattr("lookalike.training.loop.evaluate", fail)
+    with pytest.raises(RuntimeError, match="out of memory"):
+        train(toy_model(), toy_data(), Settings(epochs=2, batch_size=8, bits=64), tmp_path, device="cpu")
+    checkpoint = torch.load(tmp_path / "checkpoint.pt", weights_only=True)
+    assert checkpoint["step"] == len(checkpoint["this_epoch"]["losses"]) > 0

@@ -1,0 +1,441 @@
+"""The folder of a run: who may write there, what survives a kill or a damaged disk, and what is said of the rest."""
+
+import contextlib
+import json
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from lookalike.training.checkpoints import Checkpoints
+from lookalike.training.interruptions import Interrupted
+from lookalike.training.run import train
+from lookalike.training.runs import RunFolder
+from lookalike.training.settings import Settings
+from lookalike.utils.locks import FolderInUseError, locked
+from tests.processes import first_line
+from tests.toys import toy_data, toy_model
+
+TIMES = ("seconds", "mining_seconds", "mining_share", "mining_seconds_per_epoch")
+FILES = {"run.json", "metrics.jsonl", "result.json", "model"}
+
+
+def quick(**options):
+    return Settings(**{"bits": 64, "epochs": 2, "batch_size": 16, **options})
+
+
+def trained(out, settings=None, **options):
+    return train(toy_model(), toy_data(), settings or quick(), out, show_progress=False, **options)
+
+
+def outcome(result):
+    return {name: value for name, value in result.items() if name not in TIMES}
+
+
+def stopped(out, steps, settings=None, **options):
+    """Leave a run that was interrupted in some training step."""
+    model = toy_model()
+    calls = 0
+
+    def count(module, _):
+        nonlocal calls
+        calls += module.training
+        if calls == steps and module.training:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    model.register_forward_pre_hook(count)
+    with pytest.raises(Interrupted):
+        train(model, toy_data(), settings or quick(), out, show_progress=False, **options)
+
+
+def names(folder):
+    return {path.name for path in folder.iterdir() if not path.name.startswith(".")}
+
+
+# Two processes
+
+
+@contextlib.contextmanager
+def another_process_in(folder):
+    """Hold a folder in another process, as a training does."""
+    code = "import sys; from pathlib import Path; from lookalike.utils.locks import locked\n"
+    code += "with locked(Path(sys.argv[1])): print('held', flush=True); sys.stdin.read()"
+    holder = subprocess.Popen(
+        [sys.executable, "-c", code, str(folder)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert first_line(holder.stdout) == "held\n"
+    try:
+        yield holder
+    finally:
+        holder.stdin.close()
+        holder.wait(60)
+        holder.stdout.close()
+
+
+@pytest.mark.parametrize("options", [{}, {"resume": True}, {"force": True}])
+def test_a_folder_in_which_another_process_trains_is_left_alone(tmp_path, options):
+    stopped(tmp_path / "run", 5)
+    before = {path: path.read_bytes() for path in (tmp_path / "run").iterdir() if path.is_file()}
+    with another_process_in(tmp_path / "run"), pytest.raises(FolderInUseError, match="run is in use by process"):
+        trained(tmp_path / "run", **options)
+    assert {path: path.read_bytes() for path in before} == before
+    assert trained(tmp_path / "run", resume=True)["epochs"] == 2
+
+
+def test_a_folder_is_free_again_after_a_run(tmp_path):
+    trained(tmp_path)
+    with locked(tmp_path):
+        pass
+
+
+def test_a_model_that_does_not_fit_is_no_reason_to_keep_a_folder(tmp_path):
+    (tmp_path / "here").mkdir()
+    for out in ("here", "new/run"):
+        with pytest.raises(ValueError, match="cannot embed what toys gives"):
+            train(torch.nn.Linear(9, 4), toy_data(), quick(), tmp_path / out)
+    assert names(tmp_path) == {"here"}
+    assert names(tmp_path / "here") == set()
+
+
+# Damaged checkpoints
+
+
+def saved_twice(folder):
+    checkpoints = Checkpoints(folder)
+    for step in (1, 2):
+        checkpoints.save({"step": step, "weights": torch.arange(300.0) * step, "names": ["a", "b"]})
+    return checkpoints
+
+
+def test_a_checkpoint_is_an_ordinary_file_of_torch(tmp_path):
+    checkpoints = saved_twice(tmp_path)
+    assert torch.load(checkpoints.newest, weights_only=True)["step"] == 2
+    assert checkpoints.load()["step"] == 2
+
+
+def test_a_flipped_byte_anywhere_is_noticed_and_the_checkpoint_before_it_is_used(tmp_path, caplog):
+    checkpoints = saved_twice(tmp_path)
+    newest, previous = checkpoints.newest.read_bytes(), checkpoints.previous.read_bytes()
+    places = [*range(0, len(newest), 37), len(newest) - 1]
+    for place in places:
+        caplog.clear()
+        checkpoints.newest.write_bytes(newest[:place] + bytes([newest[place] ^ 0x10]) + newest[place + 1 :])
+        checkpoints.previous.write_bytes(previous)
+        assert checkpoints.load()["step"] == 1, place
+        assert (
+            "checkpoint.pt is damaged (its checksum is wrong): the run goes on from the checkpoint before"
+            in caplog.text
+        )
+
+
+@pytest.mark.parametrize("left", [0, 1, 38, 39, 40, 1000])
+def test_half_a_checkpoint_is_noticed(tmp_path, left):
+    checkpoints = saved_twice(tmp_path)
+    checkpoints.newest.write_bytes(checkpoints.newest.read_bytes()[:left])
+    assert checkpoints.load()["step"] == 1
+
+
+def test_the_good_checkpoint_is_not_replaced_by_the_damaged_one(tmp_path):
+    checkpoints = saved_twice(tmp_path)
+    checkpoints.newest.write_bytes(b"noise")
+    state = checkpoints.load()
+    checkpoints.save({**state, "step": 3})
+    checkpoints.newest.write_bytes(b"noise again")
+    assert checkpoints.load()["step"] == 1
+
+
+def test_two_damaged_checkpoints_are_said_in_one_sentence(tmp_path):
+    stopped(tmp_path, 5)
+    for path in (RunFolder(tmp_path).checkpoints.newest, RunFolder(tmp_path).checkpoints.previous):
+        content = bytearray(path.read_bytes())
+        content[len(content) // 2] ^= 1
+        path.write_bytes(bytes(content))
+    with pytest.raises(ValueError, match=r"no checkpoint in .* can be read \(checkpoint.pt: its .* anew") as raised:
+        trained(tmp_path, resume=True)
+    assert len(str(raised.value).splitlines()) == 1
+    assert trained(tmp_path, force=True)["epochs"] == 2
+
+
+def test_a_damaged_checkpoint_costs_time_and_not_the_result(tmp_path, caplog):
+    whole = trained(tmp_path / "whole")
+    stopped(tmp_path / "part", 6)
+    content = bytearray((tmp_path / "part" / "checkpoint.pt").read_bytes())
+    content[len(content) // 2] ^= 0xFF
+    (tmp_path / "part" / "checkpoint.pt").write_bytes(bytes(content))
+    assert outcome(trained(tmp_path / "part", resume=True)) == outcome(whole)
+    assert "checkpoint.pt is damaged" in caplog.text
+
+
+def test_a_checkpoint_of_another_run_is_refused(tmp_path):
+    stopped(tmp_path / "mine", 5)
+    stopped(tmp_path / "other", 5, quick(sampler="random"))
+    shutil.copy(tmp_path / "other" / "checkpoint.pt", tmp_path / "mine")
+    with pytest.raises(ValueError, match=r"checkpoint.pt does not fit the run in .*run.json") as raised:
+        trained(tmp_path / "mine", resume=True)
+    assert len(str(raised.value).splitlines()) == 1
+
+
+# Killed at any moment
+
+
+class Killed(BaseException):
+    """As a kill: no code that runs afterwards changes anything on disk."""
+
+
+@contextlib.contextmanager
+def killed_before(monkeypatch, number):
+    """Die before the so-manieth change of the file system; yields a list that tells whether it came to that."""
+    died = []
+    count = 0
+
+    def dying(function):
+        def change(*arguments, **options):
+            nonlocal count
+            count += 1
+            if count >= number:
+                died.append(count)
+                raise Killed
+            return function(*arguments, **options)
+
+        return change
+
+    with monkeypatch.context() as patch:
+        for owner, name in (
+            (pathlib.Path, "unlink"), (pathlib.Path, "replace"), (pathlib.Path, "rename"), (shutil, "rmtree"),
+            (os, "fsync"),
+        ):  # fmt: skip
+            patch.setattr(owner, name, dying(getattr(owner, name)))
+        with contextlib.suppress(Killed):
+            yield died
+
+
+def test_a_save_that_is_killed_leaves_the_state_before_it_or_the_new_one(tmp_path, monkeypatch):
+    for number in range(1, 100):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        checkpoints = saved_twice(folder)
+        with killed_before(monkeypatch, number) as died:
+            checkpoints.save({"step": 3})
+        assert checkpoints.load()["step"] in (2, 3)
+        if not died:
+            break
+    assert 3 < number < 99
+    assert checkpoints.load()["step"] == 3
+
+
+def test_an_ending_that_is_killed_can_be_resumed(tmp_path, monkeypatch):
+    whole = trained(tmp_path / "whole")
+    weights = (tmp_path / "whole" / "model" / "model.safetensors").read_bytes()
+    stopped(tmp_path / "begun", 6)  # so that every attempt below has little to train
+    for number in range(1, 200):
+        folder = shutil.copytree(tmp_path / "begun", tmp_path / str(number))
+        with killed_before(monkeypatch, number) as died:
+            trained(folder, resume=True)
+        assert outcome(trained(folder, resume=True)) == outcome(whole)
+        assert (folder / "model" / "model.safetensors").read_bytes() == weights
+        assert names(folder) == FILES
+        if not died:
+            break
+    assert 10 < number < 199
+
+
+def test_force_that_is_killed_never_leaves_a_result_under_another_configuration(tmp_path, monkeypatch):
+    old, new = (quick(sampler="random", epochs=1, bits=bits) for bits in (64, 128))
+    trained(tmp_path / "old", old, keep_checkpoint=True)
+    (tmp_path / "old" / "analysis.json").write_text("{}")
+    for number in range(1, 200):
+        folder = shutil.copytree(tmp_path / "old", tmp_path / str(number))
+        with killed_before(monkeypatch, number) as died:
+            trained(folder, new, force=True)
+        if (folder / "run.json").exists():
+            bits = json.loads((folder / "run.json").read_text())["bits"]
+            if (folder / "result.json").exists():
+                assert json.loads((folder / "result.json").read_text())["config"]["bits"] == bits
+            if bits == 128:
+                assert not (folder / "analysis.json").exists()
+            settings = {64: old, 128: new}[bits]
+            assert trained(folder, settings, resume=True)["config"]["bits"] == bits
+        else:
+            assert names(folder) <= {"run.json"} | {path for path in names(folder) if path.endswith(".tmp")}
+            assert trained(folder, new)["config"]["bits"] == 128
+        if not died:
+            break
+    assert 15 < number < 199
+
+
+def test_temporary_files_of_killed_saves_are_removed(tmp_path):
+    stopped(tmp_path, 5)
+    (tmp_path / "checkpoint.pt.abc_1234.tmp").write_bytes(b"half")
+    (tmp_path / "model.abc_1234.tmp").mkdir()
+    (tmp_path / "model.abc_1234.tmp" / "model.safetensors").write_bytes(b"half")
+    trained(tmp_path, resume=True)
+    assert names(tmp_path) == FILES
+
+
+def test_what_a_run_leaves_can_be_read_by_whoever_may_read_other_files(tmp_path):
+    (tmp_path / "other").write_text("")
+    trained(tmp_path / "run")
+    files = [path for path in (tmp_path / "run").rglob("*") if path.is_file()]
+    assert {path.stat().st_mode for path in files} == {(tmp_path / "other").stat().st_mode}
+
+
+def test_the_checkpoint_of_a_finished_run_is_kept_only_if_asked_for(tmp_path):
+    result = trained(tmp_path, keep_checkpoint=True)
+    assert names(tmp_path) == FILES | {"checkpoint.pt", "checkpoint.previous.pt"}
+    assert trained(tmp_path, resume=True, keep_checkpoint=True) == result
+    assert (tmp_path / "checkpoint.pt").exists()
+    assert trained(tmp_path, resume=True) == result
+    assert names(tmp_path) == FILES
+
+
+# Folders that are not as they were left
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        ("{", "Expecting property name"),
+        ("[]", "it holds list, not an object"),
+        ("{}", "sampler is missing"),
+        ('{"sampler": 5}', "sampler is 5"),
+        (b"\xff\xfe{", "codec can't decode"),
+        ("[" * 100_000, "recursion"),
+    ],
+)
+def test_a_damaged_configuration_is_said_in_one_sentence(tmp_path, content, reason):
+    stopped(tmp_path, 5)
+    (tmp_path / "run.json").write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(ValueError, match=r"run.json is damaged \(.*--force begins the run anew") as raised:
+        trained(tmp_path, resume=True)
+    assert reason in str(raised.value)
+    assert len(str(raised.value).splitlines()) == 1
+    assert trained(tmp_path, force=True)["epochs"] == 2
+
+
+@pytest.mark.parametrize("content", ["{", "[]", "{}", '{"config": {}, "metrics": 3}'])
+@pytest.mark.parametrize("keep", [False, True])
+def test_a_damaged_result_is_said_in_one_sentence(tmp_path, content, keep):
+    whole = trained(tmp_path, keep_checkpoint=keep)
+    (tmp_path / "result.json").write_text(content)
+    way = r"Remove it, and train\(\.\.\., resume=True\) writes" if keep else "--force trains the run again"
+    with pytest.raises(ValueError, match=rf"result.json is damaged \(.*\)\. {way}"):
+        trained(tmp_path, resume=True)
+    if keep:
+        (tmp_path / "result.json").unlink()
+        assert outcome(trained(tmp_path, resume=True)) == outcome(whole)
+
+
+def test_damaged_metrics_are_written_again(tmp_path):
+    stopped(tmp_path / "part", 3)
+    (tmp_path / "part" / "metrics.jsonl").write_bytes(b"\xff{")
+    trained(tmp_path / "part", resume=True)
+    lines = (tmp_path / "part" / "metrics.jsonl").read_text().splitlines()
+    assert [json.loads(line)["epoch"] for line in lines] == [0, 1, 2]
+
+
+def test_a_lost_checkpoint_begins_anew_and_says_so(tmp_path, caplog):
+    whole = trained(tmp_path / "whole")
+    stopped(tmp_path / "part", 6)
+    for name in ("checkpoint.pt", "checkpoint.previous.pt"):
+        (tmp_path / "part" / name).unlink()
+    assert outcome(trained(tmp_path / "part", resume=True)) == outcome(whole)
+    assert "part holds metrics but no checkpoint: the run begins anew." in caplog.text
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_a_folder_of_something_else_is_not_overwritten(tmp_path, force):
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "precious.txt").write_text("mine")
+    with pytest.raises(ValueError, match=r"holds model but no run.json, so it is not a run"):
+        trained(tmp_path, force=force)
+    assert (tmp_path / "model" / "precious.txt").exists()
+
+
+def test_a_file_is_not_a_folder(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ValueError, match="file is a file; a run needs a folder"):
+        trained(tmp_path / "file")
+    with pytest.raises(ValueError, match="file is a file; a run needs a folder"):
+        trained(tmp_path / "file" / "run")
+
+
+def limited(folder, size, **options):
+    """Train in a process that can write no file larger than `size`, as on a full disk."""
+    code = (
+        "import resource, signal, sys; from tests.training.test_runs import trained; from pathlib import Path\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        f"resource.setrlimit(resource.RLIMIT_FSIZE, ({size}, resource.RLIM_INFINITY))\n"
+        "from lookalike.utils.files import DiskFullError\n"
+        f"try: trained(Path(sys.argv[1]), **{options!r})\n"
+        "except DiskFullError as error: print(error); sys.exit(3)\n"
+    )
+    return subprocess.run(
+        [sys.executable, "-c", code, str(folder)], capture_output=True, text=True, timeout=120, check=False
+    )
+
+
+def test_a_full_disk_stops_a_run_that_can_be_continued(tmp_path):
+    pytest.importorskip("resource")
+    whole = trained(tmp_path / "whole")
+    stopped(tmp_path / "part", 3)
+    done = limited(tmp_path / "part", 2000, resume=True)
+    assert done.returncode == 3, done.stderr
+    assert "Traceback" not in done.stderr
+    expected = f"there is no room left for a checkpoint in {tmp_path / 'part'} (File too large): make room, then conti"
+    assert done.stdout.startswith(expected)
+    assert len(done.stdout.splitlines()) == 1
+    assert not list((tmp_path / "part").glob("*.tmp"))
+    assert outcome(trained(tmp_path / "part", resume=True)) == outcome(whole)
+
+
+def test_no_room_for_the_model_costs_no_training(tmp_path, monkeypatch):
+    def full(*_):
+        raise RuntimeError("Error while serializing: I/O error: No space left on device (os error 28)")
+
+    whole = trained(tmp_path / "whole")
+    with monkeypatch.context() as patch:
+        patch.setattr("lookalike.training.runs.save_model", full)
+        with pytest.raises(OSError, match=r"no room left for the model in .* \(No space left on device\): make room"):
+            trained(tmp_path / "part")
+    assert not (tmp_path / "part" / "result.json").exists()
+    assert outcome(trained(tmp_path / "part", resume=True)) == outcome(whole)
+
+
+def test_a_read_only_folder_is_said_in_one_sentence(tmp_path, monkeypatch):
+    def refuse(*_, **__):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("lookalike.utils.locks._acquired", refuse)  # permissions do not bind root
+    with pytest.raises(OSError, match=r"cannot be written to \(Permission denied\): choose another folder"):
+        trained(tmp_path / "run")
+
+
+def test_in_use_is_an_error_of_its_own(tmp_path):
+    with another_process_in(tmp_path), pytest.raises(FolderInUseError):
+        trained(tmp_path)
+
+
+def test_a_checkpoint_that_cannot_be_read_now_is_not_taken_for_damaged(tmp_path, monkeypatch):
+    checkpoints = saved_twice(tmp_path)
+    before = checkpoints.newest.read_bytes()
+
+    def refuse(*_, **__):
+        raise PermissionError(13, "Permission denied", str(checkpoints.newest))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(pathlib.Path, "open", refuse)
+        with pytest.raises(PermissionError):
+            checkpoints.load()
+    assert checkpoints.newest.read_bytes() == before
+
+
+def test_a_run_that_another_process_finishes_meanwhile_is_not_trained_again(tmp_path, monkeypatch):
+    result = trained(tmp_path)
+    monkeypatch.setattr("lookalike.training.run.finished_result", lambda *_, **__: None)
+    monkeypatch.setattr(RunFolder, "begin", lambda *_, **__: pytest.fail("the run began anew"))
+    assert trained(tmp_path, resume=True) == result
