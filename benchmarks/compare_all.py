@@ -28,12 +28,23 @@ from lookalike.samplers.warmup import compile_kernels
 from lookalike.utils.files import write_text
 
 MINILM = (
-    "--model", "sentence-transformers:all-MiniLM-L6-v2", "--model-option", "max_length=128", "--evaluate-every", "0",
-)  # fmt: skip
+    "--model",
+    "sentence-transformers:all-MiniLM-L6-v2",
+    "--model-option",
+    "max_length=128",
+    "--evaluate-every",
+    "0",
+)
 EFFICIENTNET = (
-    "--data-option", "size=128", "--model", "timm:tf_efficientnet_lite0",
-    "--model-option", "weights=tf_efficientnet_lite0.safetensors", "--evaluate-every", "0",
-)  # fmt: skip
+    "--data-option",
+    "size=128",
+    "--model",
+    "timm:tf_efficientnet_lite0",
+    "--model-option",
+    "weights=tf_efficientnet_lite0.safetensors",
+    "--evaluate-every",
+    "0",
+)
 ALL_SAMPLERS = "random,batchhard,full,incremental,lsh:128,lsh:512,lsh:auto"
 BETWEEN_LOOKS = 0.2  # seconds
 GRACE = 15  # seconds between asking a comparison to stop and making it
@@ -50,28 +61,82 @@ class Comparison(NamedTuple):
 
 COMPARISONS = {
     "medquad": Comparison(
-        ("msmarco", "--root", "medquad", "--data-option", "split=test", *MINILM, "--samplers", ALL_SAMPLERS,
-         "--epochs", "4", "--batch-size", "64", "--lr", "5e-5", "--seeds", "3"),
+        (
+            "msmarco",
+            "--root",
+            "medquad",
+            "--data-option",
+            "split=test",
+            *MINILM,
+            "--samplers",
+            ALL_SAMPLERS,
+            "--epochs",
+            "4",
+            "--batch-size",
+            "64",
+            "--lr",
+            "5e-5",
+            "--seeds",
+            "3",
+        ),
         ("medquad", "minilm"),
     ),
     "debian": Comparison(
-        ("texts", "--root", "debian_descriptions.tsv", "--data-option", "test_share=0.5", *MINILM,
-         "--epochs", "3", "--batch-size", "64", "--lr", "5e-5", "--seeds", "3"),
+        (
+            "texts",
+            "--root",
+            "debian_descriptions.tsv",
+            "--data-option",
+            "test_share=0.5",
+            *MINILM,
+            "--epochs",
+            "3",
+            "--batch-size",
+            "64",
+            "--lr",
+            "5e-5",
+            "--seeds",
+            "3",
+        ),
         ("debian", "minilm"),
     ),
     "emoji": Comparison(
-        ("sop", "--root", "emoji_sop", *EFFICIENTNET, "--epochs", "10", "--batch-size", "32", "--lr", "3e-4",
-         "--seeds", "3"),
+        (
+            "sop",
+            "--root",
+            "emoji_sop",
+            *EFFICIENTNET,
+            "--epochs",
+            "10",
+            "--batch-size",
+            "32",
+            "--lr",
+            "3e-4",
+            "--seeds",
+            "3",
+        ),
         ("emoji", "efficientnet"),
     ),
     "grocery": Comparison(
-        ("folder", "--root", "grocery128", *EFFICIENTNET, "--epochs", "8", "--batch-size", "16", "--lr", "1e-4",
-         "--seeds", "3"),
+        (
+            "folder",
+            "--root",
+            "grocery128",
+            *EFFICIENTNET,
+            "--epochs",
+            "8",
+            "--batch-size",
+            "16",
+            "--lr",
+            "1e-4",
+            "--seeds",
+            "3",
+        ),
         ("grocery", "efficientnet"),
     ),
     "glyphs": Comparison(("glyphs", "--seeds", "5")),
     "cjk": Comparison(("cjk_glyphs32.npz", "--seeds", "5"), ("cjk",)),
-}  # fmt: skip
+}
 
 
 def main(
@@ -131,9 +196,13 @@ def start(
     offline = {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
     with (runs / f"{name}.log").open("a") as log:
         return subprocess.Popen(
-            line, cwd=inputs, stdout=log, stderr=subprocess.STDOUT, process_group=0,
+            line,
+            cwd=inputs,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            process_group=0,
             env={**os.environ, **ONE_THREAD, **offline, "PYTHONPATH": path, **environment},
-        )  # fmt: skip
+        )
 
 
 def ended(started: dict[str, "subprocess.Popen[bytes]"], deadline: float | None) -> Iterator[tuple[str, int | None]]:

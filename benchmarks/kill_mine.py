@@ -46,9 +46,14 @@ def save_model(folder: Path) -> Path:
     (folder / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]) + "\n")
     torch.manual_seed(0)
     config = transformers.BertConfig(
-        vocab_size=5 + len(WORDS), hidden_size=32, num_hidden_layers=1, num_attention_heads=2, intermediate_size=48,
-        max_position_embeddings=40, initializer_range=0.6,
-    )  # fmt: skip
+        vocab_size=5 + len(WORDS),
+        hidden_size=32,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=48,
+        max_position_embeddings=40,
+        initializer_range=0.6,
+    )
     transformers.BertModel(config).save_pretrained(folder / "bert")
     transformers.BertTokenizer(str(folder / "vocab.txt")).save_pretrained(folder / "bert")
     model = sentence_transformers.SentenceTransformer(

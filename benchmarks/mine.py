@@ -61,10 +61,14 @@ def texts(
             print(timed[-1], flush=True)
         quality = _child("quality", name)
     settings = {
-        "model": model or PACKAGED, "tokens": TOKENS, "batch_size": BATCH, "threads": torch.get_num_threads(),
-        "cases": CASES, "load": os.getloadavg()[0],
+        "model": model or PACKAGED,
+        "tokens": TOKENS,
+        "batch_size": BATCH,
+        "threads": torch.get_num_threads(),
+        "cases": CASES,
+        "load": os.getloadavg()[0],
         **quality["counts"],
-    }  # fmt: skip
+    }
     record.finish(path, {"settings": settings, "timed": timed, "quality": quality["rows"]})
 
 
@@ -157,9 +161,16 @@ def _mined(contender: str, folder: str, model: Any, options: dict[str, Any], cac
     more = MORE.get(contender, {})
     random.seed(0)
     return mine(
-        Dataset.from_dict(columns), model, corpus=corpus, batch_size=BATCH, output_scores=True, verbose=False,
-        cache_folder=cache, **options, **more,
-    )  # fmt: skip
+        Dataset.from_dict(columns),
+        model,
+        corpus=corpus,
+        batch_size=BATCH,
+        output_scores=True,
+        verbose=False,
+        cache_folder=cache,
+        **options,
+        **more,
+    )
 
 
 class Remembered:
@@ -237,10 +248,15 @@ def million(
         quality = _child("checked_on_a_sample", name)
         size = Path(name, "embeddings.npy").stat().st_size
     settings = {
-        "rows": rows, "dim": DIM, "bytes": size, "limit_bytes": LIMIT,
-        "num_negatives": summary["options"]["num_negatives"], "bits": summary["options"]["bits"],
-        "threads": summary["threads"], "load": os.getloadavg()[0],
-    }  # fmt: skip
+        "rows": rows,
+        "dim": DIM,
+        "bytes": size,
+        "limit_bytes": LIMIT,
+        "num_negatives": summary["options"]["num_negatives"],
+        "bits": summary["options"]["bits"],
+        "threads": summary["threads"],
+        "load": os.getloadavg()[0],
+    }
     kept = {key: summary[key] for key in ("seconds", "scores", "queries_complete")}
     result = {"settings": settings, **measured, "within_limit": measured["peak_bytes"] <= LIMIT, **kept, **quality}
     print(result)
@@ -305,9 +321,12 @@ def checked_on_a_sample(folder: str) -> dict[str, Any]:
 
 def _child(function: str, *arguments: str) -> Any:
     shown = subprocess.run(
-        [sys.executable, "-c", CHILD, function, *arguments], stdout=subprocess.PIPE, text=True, check=True,
+        [sys.executable, "-c", CHILD, function, *arguments],
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
         env={**os.environ, "HF_HUB_OFFLINE": "1"},
-    )  # fmt: skip
+    )
     return json.loads(shown.stdout.splitlines()[-1])
 
 

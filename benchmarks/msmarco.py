@@ -52,8 +52,11 @@ def main(
         for case in ("building the index", "index in place"):
             shown = subprocess.run(
                 [sys.executable, "-c", MEASURED, str(root), str(passages)],
-                env=environment, capture_output=True, text=True, check=True,
-            )  # fmt: skip
+                env=environment,
+                capture_output=True,
+                text=True,
+                check=True,
+            )
             rows[case] = json.loads(shown.stdout)
             print(case, rows[case])
     settings = {"passages": passages, "bytes": size, "accesses": ACCESSES, "lengths": LENGTHS}

@@ -46,14 +46,17 @@ def main(rows: int = 2000, reservoirs: int = 8, out: record.Out = None, committe
         off, bar = np.array(errors), np.array(bars)  # [reservoirs, lengths]
         results.append(
             {
-                "data": name, "seen": seen, "n": len(x), "dim": x.shape[1],
+                "data": name,
+                "seen": seen,
+                "n": len(x),
+                "dim": x.shape[1],
                 "overlap": truth.round(4).tolist(),
                 "bias": off.mean(0).round(4).tolist(),
                 "worst": np.abs(off).max(0).round(4).tolist(),
                 "claimed": bar.mean(0).round(4).tolist(),
                 "within_claimed": round(float((np.abs(off) <= bar).mean()), 4),
             }
-        )  # fmt: skip
+        )
         print(results[-1])
     settings = {"k": K, "rows": rows, "reservoirs": reservoirs, "anchors": ANCHORS, "lengths": lengths}
     record.finish(path, {"settings": settings, "plan": results})

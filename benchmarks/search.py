@@ -25,11 +25,11 @@ from rich.table import Table
 from benchmarks import record
 from lookalike import SignHasher, hamming_topk
 from lookalike.analysis import overlap
-from lookalike.data.folders import optional
 from lookalike.data.synthetic import clustered_embeddings
 from lookalike.search.cosine import cosine_topk
+from lookalike.utils.imports import optional_import
 
-faiss = optional("faiss", "comparing with FAISS", "faiss-cpu")
+faiss = optional_import("faiss", "comparing with FAISS", "faiss-cpu")
 
 K = 128
 DIM = 512

@@ -85,9 +85,13 @@ def _codes(x: Matrix, length: int) -> Matrix:
 
 
 def _row(
-    queries: Matrix, reference: Matrix, query_labels: Matrix | None, labels: Matrix | None, repeats: int,
+    queries: Matrix,
+    reference: Matrix,
+    query_labels: Matrix | None,
+    labels: Matrix | None,
+    repeats: int,
     peers: dict[str, float],
-) -> dict[str, Any]:  # fmt: skip
+) -> dict[str, Any]:
     options: dict[str, Any] = {"query_labels": query_labels, "reference_labels": labels}
     check(queries, reference, options)
     seconds = seconds_of(lambda: hamming_topk(queries, reference, K, backend="cuda", **options), repeats)
@@ -121,8 +125,10 @@ def _exact(x: Matrix, labels: Matrix, slice_size: int) -> dict[str, float]:
     """Pairs per second of exact cosine search, by precision."""
     rates = {}
     for name, dtype, tf32 in (
-        ("fp32", torch.float32, False), ("tf32", torch.float32, True), ("bf16", torch.bfloat16, False),
-    ):  # fmt: skip
+        ("fp32", torch.float32, False),
+        ("tf32", torch.float32, True),
+        ("bf16", torch.bfloat16, False),
+    ):
         torch.backends.cuda.matmul.allow_tf32 = tf32
         vectors = x.to(dtype)
         rates[f"cosine, {name}"] = _rate(lambda a, b: a @ b.T, vectors, vectors, labels, slice_size)

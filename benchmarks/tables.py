@@ -14,9 +14,17 @@ from lookalike.training.comparison import HEADINGS, ZERO_SHOT, cells, markdown
 
 ROOT = Path(__file__).parents[1]
 PAGES = (
-    "README.md", "docs/kernels.md", "docs/batches.md", "docs/training.md", "docs/analysis.md", "docs/theory.md",
-    "docs/data.md", "docs/results.md", "docs/mining.md", "docs/index.md",
-)  # fmt: skip
+    "README.md",
+    "docs/kernels.md",
+    "docs/batches.md",
+    "docs/training.md",
+    "docs/analysis.md",
+    "docs/theory.md",
+    "docs/data.md",
+    "docs/results.md",
+    "docs/mining.md",
+    "docs/index.md",
+)
 COMPARISONS = {
     "compare_medquad": "medical questions and answers, text",
     "compare_debian": "package descriptions, text",
@@ -92,8 +100,14 @@ def _search() -> str:
                     ]
                 )
     header = [
-        "codes", "threads", "bits", "1e9 pairs/s", "`IndexBinaryFlat`", "`use_heap=False`", "exact `IndexFlatIP`",
-    ]  # fmt: skip
+        "codes",
+        "threads",
+        "bits",
+        "1e9 pairs/s",
+        "`IndexBinaryFlat`",
+        "`use_heap=False`",
+        "exact `IndexFlatIP`",
+    ]
     note = (
         f"k = {settings['k']}; how many times faster than FAISS, interleaved in one process, best of "
         f"{settings['repeats']}, CPU time at one thread and wall time at two; {_origin(result)}."
@@ -209,10 +223,15 @@ def _plan() -> str:
         name = row["data"] if row["seen"] else f"{row['data']} *"
         rows.append(
             [
-                name, f"{row['n']:,}", row["dim"], *measured, f"{100 * row['worst'][worst]:.1f} points",
-                f"± {100 * row['claimed'][worst]:.1f}", f"{row['within_claimed']:.0%}",
+                name,
+                f"{row['n']:,}",
+                row["dim"],
+                *measured,
+                f"{100 * row['worst'][worst]:.1f} points",
+                f"± {100 * row['claimed'][worst]:.1f}",
+                f"{row['within_claimed']:.0%}",
             ]
-        )  # fmt: skip
+        )
     note = (
         f"True overlap ({settings['anchors']:,} anchors) and the mean error, in points, of predictions from "
         f"{settings['reservoirs']} reservoirs of {settings['rows']:,} rows; the largest of all reservoirs and "
@@ -274,9 +293,15 @@ def _msmarco() -> str:
             ]
         )
     header = [
-        "", "until it can be used", "peak memory", "after reading all of it", "a passage, median", "99%", "99.9%",
+        "",
+        "until it can be used",
+        "peak memory",
+        "after reading all of it",
+        "a passage, median",
+        "99%",
+        "99.9%",
         "slowest",
-    ]  # fmt: skip
+    ]
     alone = result["rows"]["index in place"]["peak_bytes_after_import"]
     note = (
         f"A synthetic collection of {settings['passages']:,} passages, {settings['bytes'] / 1e9:.1f} GB, questions "
@@ -307,18 +332,26 @@ def _mine() -> str:
     for bits in sorted({row["bits"] for row in result["quality"]}):
         cells: list[Any] = [bits]
         for case, contender in (
-            ("default", "ours"), ("margin", "ours"), ("random", "ours"), ("default", "ours, bits alone"),
+            ("default", "ours"),
+            ("margin", "ours"),
+            ("random", "ours"),
+            ("default", "ours, bits alone"),
             ("margin", "ours, bits alone"),
-        ):  # fmt: skip
+        ):
             row = found[case, bits, contender]
             rows_differ = row["rows"] - row["rows_theirs"]
             counted = "" if not rows_differ else f" ({rows_differ:+,} rows)"
             cells.append(f"{row['same_negatives']:.1%}{counted}")
         rows.append([*cells, f"±{found['default', bits, 'ours, bits alone']['score_error_rms']:.3f}"])
     header = [
-        "bits", "default", "relative_margin=0.05", "random of ranks 5 to 50", "bits alone", "and a margin",
+        "bits",
+        "default",
+        "relative_margin=0.05",
+        "random of ranks 5 to 50",
+        "bits alone",
+        "and a margin",
         "error of its scores",
-    ]  # fmt: skip
+    ]
     note = (
         f"Share of sentence-transformers' negatives that are found; rows are as many unless noted. {_mined(result)}; "
         f"{settings['pairs']:,} pairs of {settings['query']:,} queries, {settings['corpus']:,} texts to search."
@@ -329,19 +362,22 @@ def _mine() -> str:
 def _mine_timed() -> str:
     result = record.read("mine")
     names = {
-        "theirs": "sentence-transformers", "theirs, FAISS": "with `use_faiss=True`", "ours": "lookalike",
+        "theirs": "sentence-transformers",
+        "theirs, FAISS": "with `use_faiss=True`",
+        "ours": "lookalike",
         "ours, bits alone": "with `rescore=False`",
-    }  # fmt: skip
+    }
     rows = [
         [
             names[row["contender"]],
             f"{row['processor_seconds'] - row['processor_seconds_without_encoding']:.0f} s"
-            if row["seconds_encoding"] else "(kept from before)",
+            if row["seconds_encoding"]
+            else "(kept from before)",
             f"{row['processor_seconds_without_encoding']:.1f} s",
             f"{row['peak_bytes'] / 1e6:,.0f} MB",
         ]
         for row in result["timed"]
-    ]  # fmt: skip
+    ]
     before = min(row["peak_bytes_before"] for row in result["timed"]) / 1e6
     note = (
         f"{_mined(result)}. Processor time, {result['settings']['threads']} thread; memory with Python, torch and the "

@@ -59,9 +59,15 @@ def train(sampler: EpochBatchSampler) -> list[float]:
     """How hard the batches of each epoch were."""
     module, loader = Encoder(), DataLoader(noisy_points(), batch_sampler=sampler)
     trainer = pl.Trainer(
-        max_epochs=3, accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False,
-        enable_model_summary=False, use_distributed_sampler=False, callbacks=[HardNegatives(sampler)],
-    )  # fmt: skip
+        max_epochs=3,
+        accelerator="cpu",
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        use_distributed_sampler=False,
+        callbacks=[HardNegatives(sampler)],
+    )
     trainer.fit(module, loader)
     return [sum(epoch) / len(epoch) for epoch in module.hardness]
 

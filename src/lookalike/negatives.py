@@ -81,9 +81,15 @@ def hard_negatives(
     filters = _Filters(range_min, range_max, max_score, min_score, absolute_margin, relative_margin, k)
     if not filters.on_scores:
         found = hamming_topk(
-            codes, targets, range_min + k, query_labels=labels, reference_labels=target_labels, exclude=exclude,
-            backend=backend, progress=progress,
-        )  # fmt: skip
+            codes,
+            targets,
+            range_min + k,
+            query_labels=labels,
+            reference_labels=target_labels,
+            exclude=exclude,
+            backend=backend,
+            progress=progress,
+        )
         return Neighbours(found.distances[:, range_min:], found.indices[:, range_min:])
     ceiling = filters.ceilings(codes, labels, targets, target_labels, positives, reference is None)
     distances = torch.full((len(codes), k), -1, dtype=torch.int32, device=codes.device)

@@ -17,7 +17,7 @@ from lookalike.samplers.reservoir import Reservoir
 from lookalike.search.cosine import cosine_topk
 from tests.samplers.test_lsh import run_epochs
 
-DATA = Path(os.environ.get("LOOKALIKE_DATA", Path(__file__).parents[2] / "shared" / "data"))
+DATA = Path(os.environ.get("LOOKALIKE_DATA", Path(__file__).parents[3] / "shared" / "data"))
 ROWS, K = 2000, 128
 
 
@@ -207,9 +207,9 @@ def test_auto_resumes_as_if_nothing_had_happened(paired, stop, tmp_path):
     assert [observe(restored, ids) for ids in restored] == expected[1][0][stop:]
     assert ([observe(restored, ids) for ids in restored], restored.bits) == expected[2]
     with pytest.raises(ValueError, match="bits was 'auto', here it is 512"):
-        LSHBatchSampler(
-            None if paired else labels, 20, bits=512, pairs=400 if paired else None
-        ).load_state_dict(killed.state_dict())  # fmt: skip
+        LSHBatchSampler(None if paired else labels, 20, bits=512, pairs=400 if paired else None).load_state_dict(
+            killed.state_dict()
+        )
 
 
 def test_auto_keeps_codes_and_a_small_reservoir():

@@ -127,9 +127,13 @@ def test_summary_counts_standard_errors():
     def result(seed, recall):
         names = ("recall@1", "recall@5", "recall@10", "recall@1%", "mrr@10")
         return {
-            "metrics": dict.fromkeys(names, recall), "seconds": 1.0, "mining_seconds_per_epoch": None,
-            "mining_share": None, "kept_bytes": 5, "config": {"seed": seed},
-        }  # fmt: skip
+            "metrics": dict.fromkeys(names, recall),
+            "seconds": 1.0,
+            "mining_seconds_per_epoch": None,
+            "mining_share": None,
+            "kept_bytes": 5,
+            "config": {"seed": seed},
+        }
 
     rows = summary({"random": [result(0, 0.5), result(1, 0.7)], "lsh:8": [result(1, 0.8), result(0, 0.8)]})
     assert rows[0]["recall@1"]["mean"] == pytest.approx(0.6)

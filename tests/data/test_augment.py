@@ -69,9 +69,10 @@ def test_all_eight_geometries_occur():
 
 def test_flips_turns_and_rolls_move_pixels_and_change_none():
     images = pictures()
-    assert torch.equal(flipped(images, np.array([True, False, True, False]))[:, :, :, 0], torch.stack(
-        [images[0, :, :, -1], images[1, :, :, 0], images[2, :, :, -1], images[3, :, :, 0]]
-    ))  # fmt: skip
+    assert torch.equal(
+        flipped(images, np.array([True, False, True, False]))[:, :, :, 0],
+        torch.stack([images[0, :, :, -1], images[1, :, :, 0], images[2, :, :, -1], images[3, :, :, 0]]),
+    )
     assert torch.equal(turned(images, np.array([0, 1, 2, 3]))[1], images[1].rot90(1, (1, 2)))
     assert torch.equal(rolled(images, np.array([0, 1, 2, 3]))[3], images[3].roll(-12, 2))
     with pytest.raises(ValueError, match="only square images"):

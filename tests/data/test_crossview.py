@@ -96,8 +96,12 @@ def test_vigor_same(tmp_path, layout):
                 (root / city / kind).rename(root / name / city)
     data = load_data("vigor-same", root, **SMALL)
     assert data.counts == {
-        "aerial images": 24, "street images": 32, "training pairs": 24, "test queries": 8, "test references": 24,
-    }  # fmt: skip
+        "aerial images": 24,
+        "street images": 32,
+        "training pairs": 24,
+        "test queries": 8,
+        "test references": 24,
+    }
     ids = torch.arange(24)
     assert red(data.train.plain("query", ids))[:7] == [0, 1, 2, 3, 4, 5, 10]
     assert red(data.train.plain("reference", ids))[:7] == [101, 101, 102, 102, 103, 103, 111]
@@ -110,8 +114,12 @@ def test_vigor_same(tmp_path, layout):
 def test_vigor_cross(tmp_path):
     data = load_data("vigor-cross", write_vigor(tmp_path / "own"), **SMALL)
     assert data.counts == {
-        "aerial images": 24, "street images": 32, "training pairs": 16, "test queries": 16, "test references": 12,
-    }  # fmt: skip
+        "aerial images": 24,
+        "street images": 32,
+        "training pairs": 16,
+        "test queries": 16,
+        "test references": 12,
+    }
     assert red(data.train.plain("query", torch.arange(16)))[::8] == [10, 30]  # New York, Seattle
     assert red(data.test.queries(torch.arange(16)))[::8] == [0, 20]
 

@@ -8,8 +8,12 @@ from tests.data.miniatures import write_inshop
 def test_query_and_gallery(tmp_path):
     data = load_data("inshop", write_inshop(tmp_path), size=8)
     assert data.counts == {
-        "training images": 15, "training classes": 5, "query images": 5, "gallery images": 10, "test classes": 5,
-    }  # fmt: skip
+        "training images": 15,
+        "training classes": 5,
+        "query images": 5,
+        "gallery images": 10,
+        "test classes": 5,
+    }
     assert data.test_exclude is None
     assert torch.bincount(data.test.reference_labels)[data.test.query_labels].tolist() == [2] * 5
     assert not set(data.train.labels.tolist()) & set(data.test.query_labels.tolist())

@@ -17,8 +17,9 @@ def test_pairs_judgements_and_labels(tmp_path):
     ids = torch.arange(5)
     assert data.train.pairs == 5
     pairs = list(zip(data.train.queries(ids, 0), data.train.references(ids, 3), strict=True))
-    assert pairs == [(f"question {qid}", f"passage {pid} \u00e9") for qid, pid in
-                     [(2, 8), (17, 3), (45, 20), (45, 21), (900, 3)]]  # fmt: skip
+    assert pairs == [
+        (f"question {qid}", f"passage {pid} \u00e9") for qid, pid in [(2, 8), (17, 3), (45, 20), (45, 21), (900, 3)]
+    ]
     labels = data.train.labels.tolist()
     assert labels[1] == labels[4]  # the same passage
     assert labels[2] == labels[3]  # the same question
@@ -39,9 +40,13 @@ def test_a_smaller_test_keeps_what_is_judged(tmp_path):
     assert data.checksum != load_data("msmarco", tmp_path / "msmarco").checksum
 
 
-@pytest.mark.parametrize(("name", "lines"), [
-    ("triples.tsv", "17\t3\t9\n17\t3\t10\n2\t8\t1\n17\t3\t11\n"), ("pairs.tsv", "17 3\n2 8\n"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "lines"),
+    [
+        ("triples.tsv", "17\t3\t9\n17\t3\t10\n2\t8\t1\n17\t3\t11\n"),
+        ("pairs.tsv", "17 3\n2 8\n"),
+    ],
+)
 def test_triples_and_pairs_of_ids(tmp_path, monkeypatch, name, lines):
     monkeypatch.setattr(module, "CHUNK_BYTES", 1)  # a line at a time
     (write_msmarco(tmp_path / "msmarco") / name).write_text(lines)

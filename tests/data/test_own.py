@@ -53,8 +53,11 @@ def test_folders_for_training_and_test(tmp_path):
 def test_real_photographs(tmp_path):
     data = load_data("folder", unzipped("grocery128.zip", tmp_path), size=(32, 48))
     assert data.counts == {
-        "training images": 2_640, "training classes": 81, "test images": 2_485, "test classes": 81,
-    }  # fmt: skip
+        "training images": 2_640,
+        "training classes": 81,
+        "test images": 2_485,
+        "test classes": 81,
+    }
     images = data.train.plain("query", torch.arange(0, 2_640, 100))
     assert images.shape == (27, 3, 32, 48)
     assert 40 < images.float().mean() < 200
@@ -72,9 +75,11 @@ def test_a_table_of_labels(tmp_path):
     data = load_data("table", path, size=8, test_share=0.5)
     assert data.train.pairs is None
     assert data.counts["training images"] + data.counts["test images"] == 60
-    split = write_csv(tmp_path / "split.csv", ["file", "product", "split"], [
-        (tmp_path / name, label, "train" if i < 50 else "test") for i, (name, label) in enumerate(rows)
-    ])  # fmt: skip
+    split = write_csv(
+        tmp_path / "split.csv",
+        ["file", "product", "split"],
+        [(tmp_path / name, label, "train" if i < 50 else "test") for i, (name, label) in enumerate(rows)],
+    )
     data = load_data("table", split, size=8, columns={"path": "file", "label": "product"})
     assert data.counts == {"training images": 50, "training classes": 25, "test images": 10, "test classes": 5}
     damage(tmp_path / "7.png")
@@ -139,9 +144,9 @@ PAIRS = [(f'what is "{i // 2}"?', f"answer, {i}") for i in range(60)]
 
 
 def test_pairs_of_texts_in_any_file(tmp_path):
-    (tmp_path / "a.jsonl").write_text("".join(
-        json.dumps({"anchor": q, "positive": a, "negative": "no"}) + "\n" for q, a in PAIRS
-    ))  # fmt: skip
+    (tmp_path / "a.jsonl").write_text(
+        "".join(json.dumps({"anchor": q, "positive": a, "negative": "no"}) + "\n" for q, a in PAIRS)
+    )
     (tmp_path / "b.json").write_text(json.dumps([{"text1": q, "text2": a} for q, a in PAIRS]))
     (tmp_path / "c.tsv").write_text("query\treference\n" + "".join(f"{q}\t{a}\n" for q, a in PAIRS))
     write_csv(tmp_path / "d.csv", ["question", "answer"], PAIRS)
@@ -150,8 +155,9 @@ def test_pairs_of_texts_in_any_file(tmp_path):
     data = read[0]
     number = data.counts["training pairs"]
     assert 30 < number < 55
-    trained = list(zip(data.train.queries(torch.arange(number), 0), data.train.references(torch.arange(number), 0),
-                       strict=True))  # fmt: skip
+    trained = list(
+        zip(data.train.queries(torch.arange(number), 0), data.train.references(torch.arange(number), 0), strict=True)
+    )
     assert set(trained) <= set(PAIRS)
     labels = dict(zip(trained, data.train.labels.tolist(), strict=True))
     both = [i for i in range(0, 60, 2) if PAIRS[i] in labels and PAIRS[i + 1] in labels]

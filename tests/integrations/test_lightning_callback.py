@@ -64,9 +64,12 @@ def fit(package, folder, module, *, sampler=None, workers=0, checkpoint=None, ca
     loader = DataLoader(TensorDataset(torch.arange(SAMPLES), x), batch_sampler=sampler, num_workers=workers)
     options = {"max_epochs": 3, "use_distributed_sampler": False} | options
     trainer = importlib.import_module(package).Trainer(
-        accelerator="cpu", default_root_dir=folder, callbacks=[callback or HardNegatives(sampler), *saving],
-        **QUIET, **options,
-    )  # fmt: skip
+        accelerator="cpu",
+        default_root_dir=folder,
+        callbacks=[callback or HardNegatives(sampler), *saving],
+        **QUIET,
+        **options,
+    )
     trainer.fit(module, loader, ckpt_path=checkpoint)
     return sampler
 

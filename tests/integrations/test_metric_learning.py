@@ -22,10 +22,16 @@ def make_trainer(x, labels, *, sampler=None, loss=None, workers=0, **options):
     torch.manual_seed(0)
     trunk = torch.nn.Linear(16, 8)
     return trainers.MetricLossOnly(
-        models={"trunk": trunk}, optimizers={"trunk_optimizer": torch.optim.SGD(trunk.parameters(), lr=0.1)},
-        batch_size=None, loss_funcs={"metric_loss": loss or losses.NTXentLoss()}, dataset=TensorDataset(x, labels),
-        sampler=sampler, dataloader_num_workers=workers, data_device=torch.device("cpu"), **options,
-    )  # fmt: skip
+        models={"trunk": trunk},
+        optimizers={"trunk_optimizer": torch.optim.SGD(trunk.parameters(), lr=0.1)},
+        batch_size=None,
+        loss_funcs={"metric_loss": loss or losses.NTXentLoss()},
+        dataset=TensorDataset(x, labels),
+        sampler=sampler,
+        dataloader_num_workers=workers,
+        data_device=torch.device("cpu"),
+        **options,
+    )
 
 
 @pytest.mark.parametrize("workers", [0, 2])

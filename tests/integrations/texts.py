@@ -26,9 +26,13 @@ def save_tiny_model(folder, seed=0):
     PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="[PAD]", unk_token="[UNK]").save_pretrained(folder)
     torch.manual_seed(seed)
     config = BertConfig(
-        vocab_size=len(vocabulary), hidden_size=32, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32,
+        vocab_size=len(vocabulary),
+        hidden_size=32,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=32,
         max_position_embeddings=32,
-    )  # fmt: skip
+    )
     BertModel(config).save_pretrained(folder)
     return str(folder)
 
@@ -52,9 +56,13 @@ def make_trainer(model_folder, output_folder, dataset, make_loss, *, evaluation=
     model = SentenceTransformer(model_folder, device="cpu")
     options = {"num_train_epochs": 2, "save_strategy": "no", "learning_rate": 1e-3, "logging_steps": 1} | options
     arguments = SentenceTransformerTrainingArguments(
-        output_dir=str(output_folder), per_device_train_batch_size=batch_size, report_to=[], use_cpu=True,
-        disable_tqdm=True, **options,
-    )  # fmt: skip
+        output_dir=str(output_folder),
+        per_device_train_batch_size=batch_size,
+        report_to=[],
+        use_cpu=True,
+        disable_tqdm=True,
+        **options,
+    )
     return SentenceTransformerTrainer(
         model=model, args=arguments, train_dataset=dataset, eval_dataset=evaluation, loss=make_loss(model)
     )

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from lookalike import mine_hard_negatives
-from lookalike.data.folders import optional
 from lookalike.mining.options import FROM_TEXTS
+from lookalike.utils.imports import optional_import
 
 pytest.importorskip("sentence_transformers")
 datasets = pytest.importorskip("datasets")
@@ -69,7 +69,7 @@ def test_what_is_no_data_set_is_refused(dataset):
 
 def test_a_missing_library_is_named_with_its_command():
     with pytest.raises(ImportError, match=r"needs no_such_library: pip install 'lookalike\[text\]'"):
-        optional("no_such_library", *FROM_TEXTS)
+        optional_import("no_such_library", *FROM_TEXTS)
 
 
 def test_a_model_that_gives_nan_is_refused_with_the_text(dataset, model, monkeypatch):

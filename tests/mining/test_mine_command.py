@@ -66,8 +66,19 @@ def test_every_kind_of_input_gives_the_same_rows(pairs, dataset, model_folder, e
         wrote(tmp_path / name, "--model", model_folder, "--output", output)
         assert lines(output) == wanted, name
         assert not output.with_name(f"{output.name}.cache").exists()
-    wrote(tmp_path / "splits", "--model", model_folder, "--output", tmp_path / "few.jsonl", "--split", "test",
-          "--corpus", tmp_path / "pairs.parquet", "--corpus-column", "answer")  # fmt: skip
+    wrote(
+        tmp_path / "splits",
+        "--model",
+        model_folder,
+        "--output",
+        tmp_path / "few.jsonl",
+        "--split",
+        "test",
+        "--corpus",
+        tmp_path / "pairs.parquet",
+        "--corpus-column",
+        "answer",
+    )
     assert {row["query"] for row in lines(tmp_path / "few.jsonl")} == {pairs["query"][0]}
 
 
@@ -93,8 +104,20 @@ def test_lists_of_positives_and_files_without_a_header(pairs, model_folder, expe
 def test_formats_of_sentence_transformers(source, model_folder, expected, tmp_path, output_format, suffix, monkeypatch):
     monkeypatch.setattr(outputs, "ROWS_AT_A_TIME", 50)  # several row groups
     output = tmp_path / f"out{suffix}"
-    wrote(source, "--model", model_folder, "--output", output, "--format", output_format, "--scores",
-          "--relative-margin", "0.05", "--num-negatives", 2)  # fmt: skip
+    wrote(
+        source,
+        "--model",
+        model_folder,
+        "--output",
+        output,
+        "--format",
+        output_format,
+        "--scores",
+        "--relative-margin",
+        "0.05",
+        "--num-negatives",
+        2,
+    )
     got = lines(output) if suffix == ".jsonl" else parquet.read_table(output).to_pylist()
     assert got == expected(output_format=output_format, output_scores=True, relative_margin=0.05, num_negatives=2)
 
@@ -157,8 +180,18 @@ def test_embeddings_become_row_numbers(tmp_path):
         assert np.allclose(scores, np.take_along_axis(unit @ unit.T, ids, 1), atol=1e-5)
         assert "300 embeddings of dimension 40" in shown
     output = tmp_path / "negatives.parquet"
-    wrote("--embeddings", tmp_path / "x.npy", "--labels", tmp_path / "labels.txt", "--output", output,
-          "--bits", 1024, "--relative-margin", 0.4)  # fmt: skip
+    wrote(
+        "--embeddings",
+        tmp_path / "x.npy",
+        "--labels",
+        tmp_path / "labels.txt",
+        "--output",
+        output,
+        "--bits",
+        1024,
+        "--relative-margin",
+        0.4,
+    )
     rows = parquet.read_table(output).to_pylist()
     assert [row["query"] for row in rows] == list(range(300))
     assert all(len(row["negatives"]) == len(row["scores"]) <= 3 for row in rows)

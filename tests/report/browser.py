@@ -14,9 +14,15 @@ import time
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 OPTIONS = (
-    "--headless=new", "--remote-debugging-pipe", "--no-first-run", "--disable-gpu", "--disable-dev-shm-usage",
-    "--disable-background-networking", "--disable-extensions", "--hide-scrollbars",
-)  # fmt: skip
+    "--headless=new",
+    "--remote-debugging-pipe",
+    "--no-first-run",
+    "--disable-gpu",
+    "--disable-dev-shm-usage",
+    "--disable-background-networking",
+    "--disable-extensions",
+    "--hide-scrollbars",
+)
 START = "import os, sys; a = sys.argv; os.dup2(int(a[1]), 3); os.dup2(int(a[2]), 4); os.execv(a[3], a[3:])"
 PATIENCE = 60  # seconds
 
@@ -36,9 +42,11 @@ class Browser:
         sandbox = ["--no-sandbox"] if os.geteuid() == 0 else []
         line = [executable, *OPTIONS, *sandbox, f"--user-data-dir={self._profile.name}", "about:blank"]
         self._process = subprocess.Popen(
-            [sys.executable, "-c", START, *map(str, high), *line], pass_fds=high,
-            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-        )  # fmt: skip
+            [sys.executable, "-c", START, *map(str, high), *line],
+            pass_fds=high,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
         for end in (theirs_in, theirs_out, *high):
             os.close(end)
         self._buffer, self._number, self._session, self._answers = b"", 0, None, {}
@@ -75,8 +83,13 @@ class Browser:
         """Open a page as on a screen of this width, and wait until it is loaded."""
         scheme = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
         self.call("Emulation.setEmulatedMedia", features=scheme)
-        self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=scale,
-                  mobile=width < 600)  # fmt: skip
+        self.call(
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=height,
+            deviceScaleFactor=scale,
+            mobile=width < 600,
+        )
         self.messages, self.requests, self._loaded = [], [], False
         self.call("Page.navigate", url=url)
         self._wait(lambda: self._loaded)

@@ -18,14 +18,19 @@ def an_analysis():
     methods = {"lsh": 0.8, "not centred": 0.7, "gaussian rows": 0.65, "pca-sign": 0.5, "incremental pca-sign": 0.4}
     rows = [
         {
-            "method": method, "bits": bits, "bytes": bits // 8, "compression": 4096 / (bits // 8),
+            "method": method,
+            "bits": bits,
+            "bytes": bits // 8,
+            "compression": 4096 / (bits // 8),
             "overlap": {"mean": best - 16 / bits, "low": best - 17 / bits, "high": best - 15 / bits},
             "positional_distance": {"mean": 9000 / bits, "low": 8800 / bits, "high": 9300 / bits},
-            "similarity": 0.61, "bound": {"within_eps": 0.5, "within_a_eps": 0.3, "beyond": 0.2},
+            "similarity": 0.61,
+            "bound": {"within_eps": 0.5, "within_a_eps": 0.3, "beyond": 0.2},
             "queries_per_second": 3e6 / bits,
         }
-        for method, best in methods.items() for bits in (128, 256, 512, 1024)
-    ]  # fmt: skip
+        for method, best in methods.items()
+        for bits in (128, 256, 512, 1024)
+    ]
     edges = [i / 10 for i in range(11)]
     lsh = {"128": [0, 0, 0, 5, 9, 12, 8, 4, 1, 0], "512": [0, 0, 0, 2, 7, 14, 9, 5, 2, 0]}
     return {

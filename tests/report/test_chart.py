@@ -111,7 +111,12 @@ def test_runs_are_grouped_by_everything_but_the_seed_and_named_by_what_differs()
 def test_colours_belong_to_samplers():
     assert colour("lsh:512") == colour("lsh") == colour("lsh:auto") == colour("lsh:512, hardness 0.5") == "c-lsh4"
     assert [colour(f"lsh:{bits}") for bits in (8, 128, 200, 256, 768, 4096)] == [
-        "c-lsh1", "c-lsh2", "c-lsh3", "c-lsh3", "c-lsh5", "c-lsh5",
-    ]  # fmt: skip
+        "c-lsh1",
+        "c-lsh2",
+        "c-lsh3",
+        "c-lsh3",
+        "c-lsh5",
+        "c-lsh5",
+    ]
     assert colour("full") == "c-full"
     assert colour("something else") == "c-other"

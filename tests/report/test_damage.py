@@ -17,8 +17,11 @@ from tests.report.test_report import Parsed
 from tests.report.test_speed import write_benchmark
 
 COMPARISON, RUN, RESULT, METRICS = (
-    "compare/compare.json", f"half/{CONFIG}", "half/result.json", "half/metrics.jsonl",
-)  # fmt: skip
+    "compare/compare.json",
+    f"half/{CONFIG}",
+    "half/result.json",
+    "half/metrics.jsonl",
+)
 FILES = (COMPARISON, RUN, RESULT, METRICS, "analysis.json", "search_gpu.json")
 UNDAMAGED = ("random-seed0", "random-seed1", "lsh-64-seed0", "lsh-64-seed1")
 RAW = {  # what json.dumps does not write, by the text that stands for it
@@ -28,16 +31,56 @@ RAW = {  # what json.dumps does not write, by the text that stands for it
     "@exponent@": "1e999",
 }
 ODD = (
-    None, True, False, "", "x", "<b>", "12", "\ud800", "a\ud800\udfffb", "\x00\x1b\ufffe", "y" * 100_000, -1, 0, 1,
-    2, -0.5, 1e300, -1e300, 1e-300, 10**30, float("nan"), float("inf"), float("-inf"), [], {}, [[]], [1, "x"],
-    {"": 0}, {"\udc80": "\udc80"}, {"mean": 2}, *RAW,
-)  # fmt: skip
+    None,
+    True,
+    False,
+    "",
+    "x",
+    "<b>",
+    "12",
+    "\ud800",
+    "a\ud800\udfffb",
+    "\x00\x1b\ufffe",
+    "y" * 100_000,
+    -1,
+    0,
+    1,
+    2,
+    -0.5,
+    1e300,
+    -1e300,
+    1e-300,
+    10**30,
+    float("nan"),
+    float("inf"),
+    float("-inf"),
+    [],
+    {},
+    [[]],
+    [1, "x"],
+    {"": 0},
+    {"\udc80": "\udc80"},
+    {"mean": 2},
+    *RAW,
+)
 WHOLE = (
-    b"", b" \n", b"\x00\xff\xfe\x80", b"null", b"[]", b"3", b'"text"', b"{", b"{}", b'{"a": 1} {', b"\xef\xbb\xbf",
-    b"\xff\xfe{\x00}\x00", b"[" * 100_000, b'{"sampler": "lsh", "sampler": 3, "rows": 1, "rows": [{}]}',
+    b"",
+    b" \n",
+    b"\x00\xff\xfe\x80",
+    b"null",
+    b"[]",
+    b"3",
+    b'"text"',
+    b"{",
+    b"{}",
+    b'{"a": 1} {',
+    b"\xef\xbb\xbf",
+    b"\xff\xfe{\x00}\x00",
+    b"[" * 100_000,
+    b'{"sampler": "lsh", "sampler": 3, "rows": 1, "rows": [{}]}',
     b"\n\n{}\n[]\n",
     '{"rows": [{"method": "\ud800"}]}'.encode("utf-8", "surrogatepass"),
-)  # fmt: skip
+)
 
 
 def places(content, path=()):

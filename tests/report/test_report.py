@@ -63,7 +63,7 @@ def figures(html):
 def test_the_page_has_everything_and_needs_nothing(study, tmp_path):
     content, html, parsed = report(
         study / "compare", study / "half", study / "analysis.json", write_benchmark(tmp_path), out=tmp_path / "r.html"
-    )  # fmt: skip
+    )
     assert parsed.ids == SECTIONS
     assert content.notices == []
     assert content.missing == []
@@ -71,12 +71,24 @@ def test_the_page_has_everything_and_needs_nothing(study, tmp_path):
     assert "http" not in html
     assert "<script" not in html
     assert list(figures(html)) == [
-        "Recall@1 by sampler", "Recall@1 against memory", "Recall@1 by epoch", "Loss by epoch",
-        "Hardest negative in the batch by epoch", "Time spent mining by epoch", "Bits in use by epoch",
-        "Overlap by epoch, lsh:64, hardness 0.5", "Positional distance by epoch, lsh:64, hardness 0.5",
-        "Recall@1 by hardness", "Overlap by bits", "Positional distance by bits", "Similarity of what is retrieved",
-        "Bound usage by bits", "Overlap against speed", "Overlap against compression", "Search time by size",
-    ]  # fmt: skip
+        "Recall@1 by sampler",
+        "Recall@1 against memory",
+        "Recall@1 by epoch",
+        "Loss by epoch",
+        "Hardest negative in the batch by epoch",
+        "Time spent mining by epoch",
+        "Bits in use by epoch",
+        "Overlap by epoch, lsh:64, hardness 0.5",
+        "Positional distance by epoch, lsh:64, hardness 0.5",
+        "Recall@1 by hardness",
+        "Overlap by bits",
+        "Positional distance by bits",
+        "Similarity of what is retrieved",
+        "Bound usage by bits",
+        "Overlap against speed",
+        "Overlap against compression",
+        "Search time by size",
+    ]
 
 
 def test_numbers_are_those_of_the_files(study, tmp_path):
@@ -89,8 +101,10 @@ def test_numbers_are_those_of_the_files(study, tmp_path):
     last += [random["recall@1"]["mean"], lsh["recall@1"]["mean"]]
     assert drawn["Recall@1 by epoch"][0] == ["epoch", "random", "lsh:64, hardness 0.5", "lsh:64, hardness 1"]
     assert drawn["Recall@1 by epoch"][-1] == ["2", *(f"{last[i]:.2%}" for i in (1, 0, 2))]
-    assert drawn["Recall@1 by hardness"][1:] == [["lsh:64", "0.5", f"{last[0]:.2%}", "1"],
-                                                 ["lsh:64", "1", f"{last[2]:.2%}", "2"]]  # fmt: skip
+    assert drawn["Recall@1 by hardness"][1:] == [
+        ["lsh:64", "0.5", f"{last[0]:.2%}", "1"],
+        ["lsh:64", "1", f"{last[2]:.2%}", "2"],
+    ]
     assert drawn["Overlap by epoch, lsh:64, hardness 0.5"][-1] == ["2", "20.00%", "45.00%"]
     assert drawn["Bits in use by epoch"][-1] == ["2", "128"]
     assert f"{lsh['recall@1']['mean']:.1%}" in parsed.text  # a tile, unless random was better

@@ -47,10 +47,13 @@ def test_exact_search_leaves_them_out():
         assert row[28] == -1
 
 
-@pytest.mark.parametrize("make", [
-    lambda **options: LSHBatchSampler(None, 4, bits=64, **options),
-    lambda **options: PreEpochBatchSampler(None, 4, mode="incremental", **options),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda **options: LSHBatchSampler(None, 4, bits=64, **options),
+        lambda **options: PreEpochBatchSampler(None, 4, mode="incremental", **options),
+    ],
+)
 @pytest.mark.parametrize("seen", [40, 30])
 def test_samplers_do_not_take_them_for_negatives(make, seen):
     torch.manual_seed(0)

@@ -37,9 +37,15 @@ def test_lightning_trainer(tmp_path):
     sampler = LSHBatchSampler(torch.arange(120) // 2, 12, bits=64)
     module = Module(sampler)
     trainer = lightning.Trainer(
-        max_epochs=3, accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False,
-        enable_model_summary=False, default_root_dir=tmp_path, use_distributed_sampler=False,
-    )  # fmt: skip
+        max_epochs=3,
+        accelerator="cpu",
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        default_root_dir=tmp_path,
+        use_distributed_sampler=False,
+    )
     trainer.fit(module, DataLoader(TensorDataset(torch.arange(120), x), batch_sampler=sampler))
     assert [sorted(seen) for seen in module.seen[:3]] == [list(range(120))] * 3
     assert module.seen[0] != module.seen[1]

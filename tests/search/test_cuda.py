@@ -52,8 +52,14 @@ def awkward(name, n, bits, k):
 
 
 AWKWARD = [
-    "random", "labels", "all codes equal", "all distances equal", "one label", "sorted clusters", "exclude, in tiles",
-]  # fmt: skip
+    "random",
+    "labels",
+    "all codes equal",
+    "all distances equal",
+    "one label",
+    "sorted clusters",
+    "exclude, in tiles",
+]
 
 
 @pytest.fixture(scope="module")

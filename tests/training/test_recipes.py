@@ -13,10 +13,15 @@ from tests.training.encoders.tiny import save_image_model, save_text_model
 
 IMAGES, TEXTS = "timm:convnext_base.fb_in22k", "transformers:distilroberta-base"
 PAPER = {  # encoder, epochs, learning rate
-    "cvusa": (IMAGES, 40, 1e-3), "cvact": (IMAGES, 40, 1e-3), "cvact-test": (IMAGES, 40, 1e-3),
-    "vigor-same": (IMAGES, 40, 1e-3), "vigor-cross": (IMAGES, 40, 1e-3), "sop": (IMAGES, 10, 1e-3),
-    "inshop": (IMAGES, 10, 1e-3), "msmarco": (TEXTS, 10, 1e-4),
-}  # fmt: skip
+    "cvusa": (IMAGES, 40, 1e-3),
+    "cvact": (IMAGES, 40, 1e-3),
+    "cvact-test": (IMAGES, 40, 1e-3),
+    "vigor-same": (IMAGES, 40, 1e-3),
+    "vigor-cross": (IMAGES, 40, 1e-3),
+    "sop": (IMAGES, 10, 1e-3),
+    "inshop": (IMAGES, 10, 1e-3),
+    "msmarco": (TEXTS, 10, 1e-4),
+}
 
 
 def test_every_data_set_has_a_recipe():
@@ -34,9 +39,20 @@ def test_the_papers_settings(name):
 @pytest.mark.parametrize("name", READ)
 def test_print_config_shows_what_would_be_trained(run_here, name, tmp_path):
     code, out, err = run_here(
-        "train", name, "--root", "some/folder", "--sampler", "lsh:128", "--epochs", "3", "--data-option",
-        "size=[64,32]", "--model-option", "gradient_checkpointing=true", "--print-config",
-    )  # fmt: skip
+        "train",
+        name,
+        "--root",
+        "some/folder",
+        "--sampler",
+        "lsh:128",
+        "--epochs",
+        "3",
+        "--data-option",
+        "size=[64,32]",
+        "--model-option",
+        "gradient_checkpointing=true",
+        "--print-config",
+    )
     assert (code, err) == (0, "")
     shown = json.loads(out)
     assert shown["data_set"] == name
@@ -54,8 +70,9 @@ def test_print_config_of_a_comparison_shows_every_contender(run_here):
     shown = json.loads(out)
     assert shown["seeds"] == 4
     assert {name: settings["sampler"] for name, settings in shown["settings"].items()} == {
-        "random": "random", "lsh:64": "lsh"
-    }  # fmt: skip
+        "random": "random",
+        "lsh:64": "lsh",
+    }
 
 
 @pytest.mark.parametrize(("text", "value"), [("False", False), ("true", True), ("none", None), ("[1,2]", [1, 2])])
@@ -94,9 +111,24 @@ def test_compare_on_images_is_the_papers_table(run_here, tmp_path, capsys):
     (tmp_path / "data").mkdir()
     root = write_sop(tmp_path / "data")
     code, _, err = run(
-        "compare", "sop", "--root", root, "--data-option", "size=32", "--model", f"transformers:{model}", "--epochs",
-        "2", "--batch-size", "2", "--seeds", "1", "--out", tmp_path / "runs", cwd=tmp_path,
-    )  # fmt: skip
+        "compare",
+        "sop",
+        "--root",
+        root,
+        "--data-option",
+        "size=32",
+        "--model",
+        f"transformers:{model}",
+        "--epochs",
+        "2",
+        "--batch-size",
+        "2",
+        "--seeds",
+        "1",
+        "--out",
+        tmp_path / "runs",
+        cwd=tmp_path,
+    )
     assert (code, err) == (0, "")
     table = json.loads((tmp_path / "runs" / "compare.json").read_text())
     assert [row["sampler"].partition(":")[0] for row in table["rows"]] == ["before training", *STRATEGIES, "lsh"]

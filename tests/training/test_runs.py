@@ -206,9 +206,12 @@ def killed_before(monkeypatch, number):
 
     with monkeypatch.context() as patch:
         for owner, name in (
-            (pathlib.Path, "unlink"), (pathlib.Path, "replace"), (pathlib.Path, "rename"), (shutil, "rmtree"),
+            (pathlib.Path, "unlink"),
+            (pathlib.Path, "replace"),
+            (pathlib.Path, "rename"),
+            (shutil, "rmtree"),
             (os, "fsync"),
-        ):  # fmt: skip
+        ):
             patch.setattr(owner, name, dying(getattr(owner, name)))
         with contextlib.suppress(Killed):
             yield died

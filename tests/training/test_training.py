@@ -50,8 +50,11 @@ def test_every_strategy_learns(tmp_path, sampler, paired):
     kept = {"lsh": samples * 8 + -(-samples // 8), "incremental": samples * 64, "full": samples * 64}
     assert result["kept_bytes"] == towers * kept.get(sampler, 0)
     assert {path.name for path in tmp_path.iterdir()} - {".lock"} == {
-        "run.json", "metrics.jsonl", "result.json", "model"
-    }  # fmt: skip
+        "run.json",
+        "metrics.jsonl",
+        "result.json",
+        "model",
+    }
 
 
 def hardest_negatives(model, folder):
@@ -254,8 +257,11 @@ def test_killed_at_twenty_random_moments_it_ends_the_same(tmp_path):
     assert last.exitcode == 0
     assert metrics(tmp_path / "killed") == metrics(tmp_path / "whole")
     assert {path.name for path in (tmp_path / "killed").iterdir()} - {".lock"} == {
-        "run.json", "metrics.jsonl", "result.json", "model"
-    }  # fmt: skip
+        "run.json",
+        "metrics.jsonl",
+        "result.json",
+        "model",
+    }
 
 
 def test_overlap_is_tracked_and_survives_a_stop(tmp_path, monkeypatch):

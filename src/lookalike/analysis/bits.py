@@ -152,9 +152,17 @@ def plan_from_codes(
     shares, errors = _predict(queries, references, query_codes, reference_codes, labels, n, k, lengths)
     bits, reason = _choose(lengths, shares, errors, target, k, current)
     return BitsPlan(
-        bits, shares[lengths.index(bits)] >= target, reason, lengths, tuple(shares), tuple(errors), target, k, n,
+        bits,
+        shares[lengths.index(bits)] >= target,
+        reason,
+        lengths,
+        tuple(shares),
+        tuple(errors),
+        target,
+        k,
+        n,
         len(queries),
-    )  # fmt: skip
+    )
 
 
 def bits_for_order(eps: float, a: float, n: int, f: float = 10.0) -> dict[str, int]:
@@ -201,9 +209,12 @@ def _predict(
         for bits in lengths:
             prefix = slice(bits // 8)
             found = hamming_topk(
-                query_codes[anchors, prefix], reference_codes[rows, prefix], width,
-                query_labels=labels[anchors], reference_labels=labels[rows],
-            ).indices  # fmt: skip
+                query_codes[anchors, prefix],
+                reference_codes[rows, prefix],
+                width,
+                query_labels=labels[anchors],
+                reference_labels=labels[rows],
+            ).indices
             shares.append(torch.stack([_overlap_at(found, true, each) for each in ranks]))
         return torch.stack(shares, dim=1)
 

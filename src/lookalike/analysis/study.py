@@ -106,8 +106,15 @@ def analyze(
     candidates = float((n - torch.bincount(numbered)[numbered[chosen]]).double().mean())
     return {
         "settings": {
-            "n": n, "dim": dim, "k": k, "anchors": len(chosen), "a": A, "labels": labels is not None, "seed": seed,
-            "backend": backend, "threads": torch.get_num_threads(),
+            "n": n,
+            "dim": dim,
+            "k": k,
+            "anchors": len(chosen),
+            "a": A,
+            "labels": labels is not None,
+            "seed": seed,
+            "backend": backend,
+            "threads": torch.get_num_threads(),
         },
         "exact": {
             "similarity": float(torch.cat(exact.similarity).double().mean()),
@@ -122,7 +129,7 @@ def analyze(
             "exact": exact.counts(),
             "lsh": {str(b): tally.counts() for (method, b), tally in work.items() if method == "lsh"},
         },
-    }  # fmt: skip
+    }
 
 
 class _Tally:

@@ -41,9 +41,7 @@ class OverlapTracker:
         if rows is None or len(seen) <= self.k:
             return {}
         labels = None if self.labels is None else self.labels[seen]
-        found = analyze(
-            rows[seen], labels, bits=BITS, k=self.k, anchors=ANCHORS, methods=("lsh",), seed=self.seed
-        )  # fmt: skip
+        found = analyze(rows[seen], labels, bits=BITS, k=self.k, anchors=ANCHORS, methods=("lsh",), seed=self.seed)
         return {
             name: {str(row["bits"]): row[name]["mean"] for row in found["rows"]}
             for name in ("overlap", "positional_distance")

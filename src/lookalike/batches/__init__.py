@@ -26,6 +26,7 @@ from lookalike.batches.fill import (
 )
 from lookalike.batches.plan import Plan, plan_batches
 from lookalike.search.request import Neighbours
+from lookalike.utils.arrays import Array
 from lookalike.utils.checks import checked_labels, checked_positive
 
 __all__ = ["Batches", "compose_batches", "plan_batches"]
@@ -33,8 +34,6 @@ __all__ = ["Batches", "compose_batches", "plan_batches"]
 METHODS = ("growth", "sample4geo")
 GRAPH_NEIGHBOURS = 32  # nearest ones that make edges; time and memory grow with it
 SWAPS = 2  # passes; each brings a little more together and takes as long as the one before
-
-Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)

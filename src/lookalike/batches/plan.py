@@ -1,10 +1,10 @@
 """How many batches of which size: known before anything is composed, and always possible to fill."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-Array = np.ndarray[Any, Any]
+from lookalike.utils.arrays import Array
 
 
 class Plan(NamedTuple):

@@ -103,10 +103,18 @@ def run_training(
         console.print(f"\n{each.strategy} -> {folder}", highlight=False, markup=False, soft_wrap=True)
         try:
             result = train_by_name(
-                source, each, folder, model=plan.model, data=loaded, built=built, resume=goes_on,
-                force=force and not goes_on, keep_checkpoint=keep_checkpoint, device=device,
+                source,
+                each,
+                folder,
+                model=plan.model,
+                data=loaded,
+                built=built,
+                resume=goes_on,
+                force=force and not goes_on,
+                keep_checkpoint=keep_checkpoint,
+                device=device,
                 report=partial(_print_epoch, console, each),
-            )  # fmt: skip
+            )
         except Interrupted as interrupted:
             _print_whole(console, f"{interrupted}; everything is saved. Continue with: {' '.join(continued)}")
             sys.exit(128 + interrupted.number)
@@ -178,9 +186,16 @@ def run_comparison(
         return
     try:
         table = compare(
-            source, contenders, seeds, folder, model=plan.model, jobs=jobs, force=force, device=device,
+            source,
+            contenders,
+            seeds,
+            folder,
+            model=plan.model,
+            jobs=jobs,
+            force=force,
+            device=device,
             report=lambda line: console.print(line, highlight=False),
-        )  # fmt: skip
+        )
     except Interrupted as interrupted:
         without = " without --force" if force else ""
         _print_whole(

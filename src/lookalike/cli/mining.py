@@ -133,13 +133,22 @@ def mine(
         _refuse_ignored("--corpus", {} if corpus else {"--corpus-column": corpus_column})
     else:
         of_texts = {
-            "--model": model, "--columns": columns, "--no-header": no_header or None, "--split": split,
-            "--corpus": corpus, "--corpus-column": corpus_column, "--no-corpus-header": no_corpus_header or None,
+            "--model": model,
+            "--columns": columns,
+            "--no-header": no_header or None,
+            "--split": split,
+            "--corpus": corpus,
+            "--corpus-column": corpus_column,
+            "--no-corpus-header": no_corpus_header or None,
             "--cross-encoder": cross_encoder,
-            "--query-prompt": query_prompt, "--query-prompt-name": query_prompt_name, "--corpus-prompt": corpus_prompt,
-            "--corpus-prompt-name": corpus_prompt_name, "--cache-folder": cache_folder, "--scores": scores or None,
+            "--query-prompt": query_prompt,
+            "--query-prompt-name": query_prompt_name,
+            "--corpus-prompt": corpus_prompt,
+            "--corpus-prompt-name": corpus_prompt_name,
+            "--cache-folder": cache_folder,
+            "--scores": scores or None,
             "--format": None if output_format == "triplet" else output_format,
-        }  # fmt: skip
+        }
         _refuse_ignored("INPUT", of_texts)
     if output is None:
         raise ValueError("mining needs --output: the file to write.")
@@ -153,17 +162,36 @@ def mine(
     from lookalike.mining.options import Options
 
     options = Options(
-        num_negatives=num_negatives, range_min=range_min, range_max=range_max, max_score=max_score,
-        min_score=min_score, absolute_margin=absolute_margin, relative_margin=relative_margin,
-        sampling_strategy=sampling, bits=bits, rescore=(oversampling or True) if rescore else False,
-    )  # fmt: skip
+        num_negatives=num_negatives,
+        range_min=range_min,
+        range_max=range_max,
+        max_score=max_score,
+        min_score=min_score,
+        absolute_margin=absolute_margin,
+        relative_margin=relative_margin,
+        sampling_strategy=sampling,
+        bits=bits,
+        rescore=(oversampling or True) if rescore else False,
+    )
     if source is not None and model is not None:
         texts = TextSource(
-            source=source, model=model, columns=columns, header=not no_header, split=split, corpus=corpus,
-            corpus_column=corpus_column, corpus_header=not no_corpus_header, cross_encoder=cross_encoder,
-            query_prompt=query_prompt, query_prompt_name=query_prompt_name, corpus_prompt=corpus_prompt,
-            corpus_prompt_name=corpus_prompt_name, batch_size=batch_size, device=device, cache_folder=cache_folder,
-        )  # fmt: skip
+            source=source,
+            model=model,
+            columns=columns,
+            header=not no_header,
+            split=split,
+            corpus=corpus,
+            corpus_column=corpus_column,
+            corpus_header=not no_corpus_header,
+            cross_encoder=cross_encoder,
+            query_prompt=query_prompt,
+            query_prompt_name=query_prompt_name,
+            corpus_prompt=corpus_prompt,
+            corpus_prompt_name=corpus_prompt_name,
+            batch_size=batch_size,
+            device=device,
+            cache_folder=cache_folder,
+        )
         run_text_mining(texts, options, output, output_format, scores=scores, seed=seed, force=force)
     elif embeddings is not None:
         vectors = VectorSource(

@@ -35,8 +35,9 @@ def run_plan(path: str, *, k: int, target: float, n: int | None, max_bits: int, 
         plan = plan_bits(torch.from_numpy(x[drawn]), n, k=k, target=target, max_bits=max_bits, seed=seed)
     console.print(
         f"{n:,} samples of dimension {x.shape[1]}, predicted from {plan.rows:,} rows of {path}.",
-        highlight=False, soft_wrap=True,
-    )  # fmt: skip
+        highlight=False,
+        soft_wrap=True,
+    )
     _print_plan(console, plan, x.shape[1])
     if len(drawn) < min(wanted, n):
         console.print(f"More rows would make it surer: {min(wanted, n):,} are advisable.", highlight=False)
@@ -65,12 +66,14 @@ def run_order_plan(eps: float, a: float, n: int, f: float) -> None:
     console = Console()
     console.print(
         f"No sample at an angle of {a * eps:g} pi before one at {eps:g} pi, among {n:,}, but for one anchor in {f:g}:",
-        highlight=False, soft_wrap=True,
-    )  # fmt: skip
+        highlight=False,
+        soft_wrap=True,
+    )
     console.print(table)
     length = -(-answers["exact"] // 8) * 8
     console.print(
         f"{length:,} bits keep the order with certainty 1 - 1/{f:g}; for hard negatives far fewer do, which "
         "`lookalike plan EMBEDDINGS` predicts.",
-        highlight=False, soft_wrap=True,
-    )  # fmt: skip
+        highlight=False,
+        soft_wrap=True,
+    )

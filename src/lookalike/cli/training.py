@@ -80,16 +80,32 @@ def train(
     from lookalike.cli.commands import run_training
 
     settings = {
-        "sampler": sampler, "bits": _bits(bits), "target_overlap": target_overlap, "epochs": epochs,
-        "batch_size": batch_size, "learning_rate": learning_rate, "hardness": hardness, "guard": guard,
-        "track_overlap": track_overlap or None, "evaluate_every": evaluate_every, "seed": seed,
-    }  # fmt: skip
+        "sampler": sampler,
+        "bits": _bits(bits),
+        "target_overlap": target_overlap,
+        "epochs": epochs,
+        "batch_size": batch_size,
+        "learning_rate": learning_rate,
+        "hardness": hardness,
+        "guard": guard,
+        "track_overlap": track_overlap or None,
+        "evaluate_every": evaluate_every,
+        "seed": seed,
+    }
     if baseline is None and data is None and not resume:
         baseline = "random"
     run_training(
-        data, root, _chosen(settings, model, model_option, data_option), out, baseline, print_config=print_config,
-        resume=resume, force=force, keep_checkpoint=keep_checkpoint, device=device,
-    )  # fmt: skip
+        data,
+        root,
+        _chosen(settings, model, model_option, data_option),
+        out,
+        baseline,
+        print_config=print_config,
+        resume=resume,
+        force=force,
+        keep_checkpoint=keep_checkpoint,
+        device=device,
+    )
 
 
 @app.command()
@@ -120,13 +136,26 @@ def compare(
     from lookalike.cli.commands import run_comparison
 
     settings = {
-        "epochs": epochs, "batch_size": batch_size, "learning_rate": learning_rate, "hardness": hardness,
-        "guard": guard, "track_overlap": track_overlap or None, "evaluate_every": evaluate_every,
-    }  # fmt: skip
+        "epochs": epochs,
+        "batch_size": batch_size,
+        "learning_rate": learning_rate,
+        "hardness": hardness,
+        "guard": guard,
+        "track_overlap": track_overlap or None,
+        "evaluate_every": evaluate_every,
+    }
     run_comparison(
-        data or "glyphs", root, samplers, seeds, _chosen(settings, model, model_option, data_option), out,
-        print_config=print_config, jobs=jobs, force=force, device=device,
-    )  # fmt: skip
+        data or "glyphs",
+        root,
+        samplers,
+        seeds,
+        _chosen(settings, model, model_option, data_option),
+        out,
+        print_config=print_config,
+        jobs=jobs,
+        force=force,
+        device=device,
+    )
 
 
 def _chosen(

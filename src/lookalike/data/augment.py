@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 import torch.nn.functional as F  # noqa: N812 - as everybody calls it
 from torch import Tensor
+
+if TYPE_CHECKING:
+    from lookalike.utils.arrays import Array
 
 HOLES = (10, 25)  # of coarse dropout, per image
 HOLE = (0.1, 0.2)  # their sides, as shares of the shorter side
@@ -20,8 +23,6 @@ GRID = 10  # units of grid dropout along the shorter side
 GRID_RATIO = 0.4  # side of a hole as a share of its unit
 TO_YIQ = ((0.299, 0.587, 0.114), (0.5959, -0.2746, -0.3213), (0.2115, -0.5227, 0.3112))
 PAIR, QUERY, REFERENCE = range(3)  # streams of random numbers
-
-Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True, kw_only=True)

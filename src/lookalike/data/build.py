@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-Array = np.ndarray[Any, Any]
+    from lookalike.utils.arrays import Array
 
 
 def labelled_images(
@@ -36,9 +36,15 @@ def labelled_images(
     chosen = usable([[path] for path in paths], on_error, progress=progress)
     images = ImageFiles(paths, size)
     return labelled_items(
-        name, title, images, np.array(is_training, bool), chosen, list(classes), Augmentation() if augment else None,
+        name,
+        title,
+        images,
+        np.array(is_training, bool),
+        chosen,
+        list(classes),
+        Augmentation() if augment else None,
         checksum(images.size, [path.name for path in paths]),
-    )  # fmt: skip
+    )
 
 
 def labelled_items(
@@ -139,14 +145,18 @@ def paired_items(
         f"{len(searched):,} references to test",
         checksum=checksum(name, key, query_ids, reference_ids, num_training),
         train=Samples(
-            query_items=query_items, reference_items=reference_items, query_ids=query_ids[train],
-            reference_ids=reference_ids[train], labels=labels if len(torch.unique(labels)) < len(labels) else None,
-            pairs=num_training, augment=augment,
+            query_items=query_items,
+            reference_items=reference_items,
+            query_ids=query_ids[train],
+            reference_ids=reference_ids[train],
+            labels=labels if len(torch.unique(labels)) < len(labels) else None,
+            pairs=num_training,
+            augment=augment,
         ),
         test=part,
         counts=counts,
         test_positives=positives,
-    )  # fmt: skip
+    )
 
 
 def _check_enough(title: str, what: str, training: int, test: int) -> None:

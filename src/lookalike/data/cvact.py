@@ -10,7 +10,8 @@ import numpy as np
 from lookalike.data.augment import Augmentation
 from lookalike.data.build import paired_images
 from lookalike.data.cvusa import AERIAL, STREET
-from lookalike.data.folders import opened_root, optional, required
+from lookalike.data.folders import opened_root, required
+from lookalike.utils.imports import optional_import
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -67,10 +68,17 @@ def cvact(
         folder, f"ANU_data_{'small' if split == 'val' else 'test'}", listed["val"] if split == "val" else None
     )
     return paired_images(
-        "cvact" if split == "val" else "cvact-test", f"CVACT, {split}", train, test, query_size=query_size,
-        query_crop=crop, reference_size=reference_size, augment=Augmentation(cross_view=True) if augment else None,
-        on_error=on_error, progress=progress,
-    )  # fmt: skip
+        "cvact" if split == "val" else "cvact-test",
+        f"CVACT, {split}",
+        train,
+        test,
+        query_size=query_size,
+        query_crop=crop,
+        reference_size=reference_size,
+        augment=Augmentation(cross_view=True) if augment else None,
+        on_error=on_error,
+        progress=progress,
+    )
 
 
 def cvact_test(root: str | Path | None, **options: Any) -> RetrievalData:
@@ -80,7 +88,9 @@ def cvact_test(root: str | Path | None, **options: Any) -> RetrievalData:
 
 def _read_mat(path: Path) -> dict[str, list[str]]:
     """The ids of the pairs to train and to validate on."""
-    mat = optional("scipy.io", "reading ACT_data.mat", "scipy").loadmat(path, squeeze_me=True, struct_as_record=False)
+    mat = optional_import("scipy.io", "reading ACT_data.mat", "scipy").loadmat(
+        path, squeeze_me=True, struct_as_record=False
+    )
     try:
         ids = np.atleast_1d(mat["panoIds"])
         places = {
@@ -108,6 +118,10 @@ def _pairs(folder: Path, part: str, ids: list[str] | None) -> list[tuple[Path, P
             f"satview_polish/{example}{AERIAL_NAME}: unpack all parts of the archive."
         )
     if missing:
-        logger.warning("%d of %d pairs of CVACT are missing and left out, such as %s.", len(missing), len(ids or ()),
-                       street / f"{missing[0]}{STREET_NAME}")  # fmt: skip
+        logger.warning(
+            "%d of %d pairs of CVACT are missing and left out, such as %s.",
+            len(missing),
+            len(ids or ()),
+            street / f"{missing[0]}{STREET_NAME}",
+        )
     return [(street / f"{each}{STREET_NAME}", aerial / f"{each}{AERIAL_NAME}") for each in chosen]

@@ -53,6 +53,12 @@ def cvusa(
             required("CVUSA", folder, first.strip(), LAYOUT)
         parts.append([(folder / row[1].strip(), folder / row[0].strip()) for row in rows])
     return paired_images(
-        "cvusa", "CVUSA", *parts, query_size=query_size, reference_size=reference_size,
-        augment=Augmentation(cross_view=True) if augment else None, on_error=on_error, progress=progress,
-    )  # fmt: skip
+        "cvusa",
+        "CVUSA",
+        *parts,
+        query_size=query_size,
+        reference_size=reference_size,
+        augment=Augmentation(cross_view=True) if augment else None,
+        on_error=on_error,
+        progress=progress,
+    )

@@ -9,7 +9,7 @@ import zipfile
 import zlib
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Iterator
 
-Array = np.ndarray[Any, Any]
+    from lookalike.utils.arrays import Array
+
 
 HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 DAMAGE = (

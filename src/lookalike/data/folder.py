@@ -60,6 +60,13 @@ def folder(
         paths, classes = paths + found, classes + names
         training += [part.name == "train" if is_split else not is_test(name, test_share) for name in names]
     return labelled_images(
-        "folder", base.name, paths, classes, training,
-        size=size, augment=augment, on_error=on_error, progress=progress,
-    )  # fmt: skip
+        "folder",
+        base.name,
+        paths,
+        classes,
+        training,
+        size=size,
+        augment=augment,
+        on_error=on_error,
+        progress=progress,
+    )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +13,7 @@ from torch import Tensor
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-Array = np.ndarray[Any, Any]
+    from lookalike.utils.arrays import Array
 
 
 def opened_root(name: str, root: str | Path | None, layout: str) -> Path:
@@ -123,18 +122,3 @@ def checksum(*parts: Any) -> str:
         raw = np.ascontiguousarray(part).tobytes() if isinstance(part, np.ndarray) else repr(part).encode()
         value = zlib.crc32(raw, value)
     return f"{value:08x}"
-
-
-def optional(module: str, needed_for: str, package: str | None = None) -> Any:
-    """A module that is not installed by default.
-
-    Raises:
-        ImportError: It is not installed; names the pip command.
-    """
-    name = module.partition(".")[0]
-    try:
-        return importlib.import_module(module)
-    except ImportError as error:
-        if error.name not in (name, module):  # it is there, and something that it needs is not
-            raise
-        raise ImportError(f"{needed_for} needs {name}: pip install {package or name}.") from None

@@ -14,24 +14,31 @@ from typing import Any
 
 import numpy as np
 
+from lookalike.utils.arrays import Array
 from lookalike.utils.files import cache_folder, replacing
 from lookalike.utils.progress import progress_bar
 
 logger = logging.getLogger("lookalike")
 
 FACES = (
-    "DejaVuSans", "DejaVuSerif", "DejaVuSansMono",
-    "DejaVuSans-Bold", "DejaVuSerif-Bold", "DejaVuSansMono-Bold",
-    "DejaVuSans-Oblique", "DejaVuSerif-Italic", "DejaVuSansMono-Oblique",
-    "DejaVuSans-BoldOblique", "DejaVuSerif-BoldItalic", "DejaVuSansMono-BoldOblique",
-)  # fmt: skip
+    "DejaVuSans",
+    "DejaVuSerif",
+    "DejaVuSansMono",
+    "DejaVuSans-Bold",
+    "DejaVuSerif-Bold",
+    "DejaVuSansMono-Bold",
+    "DejaVuSans-Oblique",
+    "DejaVuSerif-Italic",
+    "DejaVuSansMono-Oblique",
+    "DejaVuSans-BoldOblique",
+    "DejaVuSerif-BoldItalic",
+    "DejaVuSansMono-BoldOblique",
+)
 SIDE = 32  # pixels
 OVERSAMPLING = 4  # drawn larger, then averaged: hinting, which changes between versions of FreeType, hardly shows
 EM = 26  # pixels per em: leaves room for accents above and descenders below
 BASELINE = 24  # rows from the top
 FORMAT = 1  # of the cached file
-
-Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)

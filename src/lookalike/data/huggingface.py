@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from lookalike.data.retrieval import RetrievalData
-
-Array = np.ndarray[Any, Any]
+    from lookalike.utils.arrays import Array
 
 
 class Rows(Protocol):

@@ -23,13 +23,14 @@ from lookalike.utils.progress import progress_bar
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from lookalike.utils.arrays import Array
+
 logger = logging.getLogger("lookalike")
 
 KEPT_BYTES = 2 << 30  # small sets are decoded once and stay in memory
 THREADS = min(16, os.cpu_count() or 1)
 ON_ERROR = ("stop", "skip")
 
-Array = np.ndarray[Any, Any]
 Size = int | tuple[int, int]
 
 

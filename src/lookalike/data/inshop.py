@@ -71,8 +71,12 @@ def inshop(
         checksum=checksum("inshop", images.size, rows, chosen),
         train=labelled(images, train, labels[train], Augmentation() if augment else None),
         test=Test(
-            query_items=images, reference_items=images, query_ids=query, reference_ids=gallery,
-            query_labels=labels[query], reference_labels=labels[gallery],
+            query_items=images,
+            reference_items=images,
+            query_ids=query,
+            reference_ids=gallery,
+            query_labels=labels[query],
+            reference_labels=labels[gallery],
         ),
         counts=counts,
-    )  # fmt: skip
+    )

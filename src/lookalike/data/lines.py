@@ -22,14 +22,14 @@ from lookalike.utils.progress import progress_bar
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from lookalike.utils.arrays import Array
+
 logger = logging.getLogger("lookalike")
 
 FORMAT = 1  # of the cached index
 HEADER = 4  # format, size and time of the file, number of lines; line starts and ids follow
 CHUNK_BYTES = 16 << 20
 LONGEST_ID = 18  # digits
-
-Array = np.ndarray[Any, Any]
 
 
 class Lines:

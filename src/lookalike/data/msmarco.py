@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,6 +15,8 @@ from lookalike.data.retrieval import RetrievalData
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from lookalike.utils.arrays import Array
+
 LAYOUT = """
 collection.tsv (pid, text) and queries.train.tsv, queries.dev.small.tsv (qid, text), tabs between
 qrels.train.tsv and qrels.dev.small.tsv (qid, 0, pid, 1), as collectionandqueries.tar.gz holds them
@@ -22,8 +24,6 @@ qrels.train.tsv and qrels.dev.small.tsv (qid, 0, pid, 1), as collectionandquerie
 OFFICIAL = {"passages": 8_841_823, "training pairs": 532_761, "test queries": 6_980}
 CHUNK_BYTES = 64 << 20
 SEED = 20250531  # of the passages that a smaller test adds
-
-Array = np.ndarray[Any, Any]
 
 
 def msmarco(
@@ -63,9 +63,7 @@ def msmarco(
     asked, answer = questions.positions(train[:, 0]), passages.positions(train[:, 1])
     test_asked, test_answer = test_questions.positions(test[:, 0]), passages.positions(test[:, 1])
     references = _references(len(passages), test_answer, distractors)
-    part, positives = judged(
-        test_questions, passages, test_asked, np.searchsorted(references, test_answer), references
-    )  # fmt: skip
+    part, positives = judged(test_questions, passages, test_asked, np.searchsorted(references, test_answer), references)
     counts = {"passages": len(passages), "training pairs": len(train), "test queries": len(part.query_ids)}
     is_official = len(passages) == OFFICIAL["passages"]
     title = "MS MARCO passages" if is_official else f"{folder.name}, laid out as MS MARCO"
@@ -75,13 +73,17 @@ def msmarco(
         f"{counts['test queries']:,} questions among {len(references):,} passages to test",
         checksum=checksum("msmarco", len(passages), passages.path.stat().st_size, train, test, len(references)),
         train=Samples(
-            query_items=questions, reference_items=passages, query_ids=asked, reference_ids=answer,
-            labels=connected(asked, answer), pairs=len(train),
+            query_items=questions,
+            reference_items=passages,
+            query_ids=asked,
+            reference_ids=answer,
+            labels=connected(asked, answer),
+            pairs=len(train),
         ),
         test=part,
         counts=counts,
         test_positives=positives,
-    )  # fmt: skip
+    )
 
 
 def read_pairs(path: Path) -> Array:

@@ -12,9 +12,9 @@ from torch import Tensor
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-CPU = torch.device("cpu")
+    from lookalike.utils.arrays import Array
 
-Array = np.ndarray[Any, Any]
+CPU = torch.device("cpu")
 
 
 class Items(Protocol):
@@ -137,9 +137,13 @@ def labelled(items: Items, ids: Array, labels: Tensor, augment: Augment | None =
 def searched_in_itself(items: Items, ids: Array, labels: Tensor) -> tuple[Test, Tensor]:
     """A test in which every item is searched among all others, and what each does not see: itself."""
     test = Test(
-        query_items=items, reference_items=items, query_ids=ids, reference_ids=ids,
-        query_labels=labels, reference_labels=labels,
-    )  # fmt: skip
+        query_items=items,
+        reference_items=items,
+        query_ids=ids,
+        reference_ids=ids,
+        query_labels=labels,
+        reference_labels=labels,
+    )
     return test, torch.arange(len(ids))[:, None]
 
 
@@ -158,9 +162,13 @@ def judged(
     lists = np.full((len(queries), int(column.max(initial=0)) + 1), -1)
     lists[rows[order], column] = answers[order]
     test = Test(
-        query_items=query_items, reference_items=reference_items, query_ids=queries, reference_ids=references,
-        query_labels=torch.from_numpy(lists[:, 0]), reference_labels=torch.arange(len(references)),
-    )  # fmt: skip
+        query_items=query_items,
+        reference_items=reference_items,
+        query_ids=queries,
+        reference_ids=references,
+        query_labels=torch.from_numpy(lists[:, 0]),
+        reference_labels=torch.arange(len(references)),
+    )
     return test, torch.from_numpy(lists) if lists.shape[1] > 1 else None
 
 

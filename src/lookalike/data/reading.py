@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lookalike.utils.imports import optional_import
 from lookalike.utils.wording import first_line
 
 if TYPE_CHECKING:
@@ -228,9 +229,7 @@ def _parsed(text: str, place: str) -> Any:
 
 
 def _parquet(path: Path) -> Table:
-    from lookalike.data.folders import optional  # noqa: PLC0415 - imports torch, which the other formats do without
-
-    parquet = optional("pyarrow.parquet", "reading parquet")
+    parquet = optional_import("pyarrow.parquet", "reading parquet")
 
     def load(name: str) -> list[Any]:
         with _readable(path):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import zlib
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -20,13 +20,14 @@ from lookalike.utils.machine import moved_if_it_fits
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from lookalike.utils.arrays import Array
 TURN = 0.2  # radians, at most
 SCALE = (0.9, 1.2)
 SHIFT = 0.1  # of half the side, at most
 ERASED = 8  # pixels per side of the square that is missing
 TEST_QUERIES = 2  # per class, at most
 TEST_SEED = 20250531  # every run reads the same scans
-Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)

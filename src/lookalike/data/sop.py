@@ -50,6 +50,13 @@ def sop(
     is_official = len(paths) == OFFICIAL["training images"] + OFFICIAL["test images"]
     title = "Stanford Online Products" if is_official else f"{folder.name}, laid out as SOP"
     return labelled_images(
-        "sop", title, paths, classes, is_training,
-        size=size, augment=augment, on_error=on_error, progress=progress,
-    )  # fmt: skip
+        "sop",
+        title,
+        paths,
+        classes,
+        is_training,
+        size=size,
+        augment=augment,
+        on_error=on_error,
+        progress=progress,
+    )

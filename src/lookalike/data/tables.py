@@ -72,9 +72,15 @@ def table(
         pairs = [(folder / str(q), folder / str(r)) for q, r in zip(queries, references, strict=True)]
         train, test = ([p for p, is_train in zip(pairs, training, strict=True) if is_train == t] for t in (True, False))
         return paired_images(
-            "table", path.name, train, test, query_size=query_size or size, reference_size=reference_size or size,
-            augment=Augmentation() if augment else None, **options,
-        )  # fmt: skip
+            "table",
+            path.name,
+            train,
+            test,
+            query_size=query_size or size,
+            reference_size=reference_size or size,
+            augment=Augmentation() if augment else None,
+            **options,
+        )
     raise ValueError(
         f"{path} must have the columns path and label, or query and reference, got {listed(read.names)}; "
         "columns={'path': ..., 'label': ...} says what they are called."

@@ -18,8 +18,16 @@ if TYPE_CHECKING:
 QUERIES = ("query", "anchor", "question", "sentence1", "text1")
 LISTED = "pos"  # holds a list of positives, as FlagEmbedding has it
 REFERENCES = (
-    "reference", "positive", "passage", "answer", "document", "response", "sentence2", "text2", LISTED,
-)  # fmt: skip
+    "reference",
+    "positive",
+    "passage",
+    "answer",
+    "document",
+    "response",
+    "sentence2",
+    "text2",
+    LISTED,
+)
 SHOWN = 12  # columns in a message
 WIDTH = 40  # characters of each
 PLAIN = r"[\w.-]+"  # a name that needs no quotes

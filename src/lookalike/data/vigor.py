@@ -23,6 +23,8 @@ from lookalike.data.retrieval import RetrievalData
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from lookalike.utils.arrays import Array
+
 LAYOUT = """
 splits/CITY/satellite_list.txt, same_area_balanced_train.txt, same_area_balanced_test.txt and pano_label_balanced.txt
 CITY/satellite/ and CITY/panorama/ with the images; the cities are Chicago, NewYork, SanFrancisco and Seattle
@@ -38,8 +40,6 @@ OFFICIAL_SAME = {
 }
 OFFICIAL_CROSS = {**OFFICIAL_SAME, "training pairs": 51_520, "test queries": 53_694, "test references": 46_563}
 STREET = (384, 768)
-
-Array = np.ndarray[Any, Any]
 
 
 class _Part(NamedTuple):
@@ -115,19 +115,30 @@ def vigor(
         f"{len(test.aerial):,} aerial images to test",
         checksum=checksum(name, hit_rate, *(items.size for items in sizes), train.labels, test.labels),
         train=Samples(
-            query_items=sizes[0], reference_items=sizes[1], query_ids=np.arange(len(train.street)),
-            reference_ids=train.labels[:, 0], labels=labels, pairs=len(train.street),
+            query_items=sizes[0],
+            reference_items=sizes[1],
+            query_ids=np.arange(len(train.street)),
+            reference_ids=train.labels[:, 0],
+            labels=labels,
+            pairs=len(train.street),
             augment=Augmentation(cross_view=True) if augment else None,
         ),
         test=Test(
-            query_items=ImageFiles(test.street, query_size), reference_items=ImageFiles(test.aerial, reference_size),
-            query_ids=np.arange(len(test.street)), reference_ids=np.arange(len(test.aerial)),
-            query_labels=torch.from_numpy(test.labels[:, 0]), reference_labels=torch.arange(len(test.aerial)),
+            query_items=ImageFiles(test.street, query_size),
+            reference_items=ImageFiles(test.aerial, reference_size),
+            query_ids=np.arange(len(test.street)),
+            reference_ids=np.arange(len(test.aerial)),
+            query_labels=torch.from_numpy(test.labels[:, 0]),
+            reference_labels=torch.arange(len(test.aerial)),
         ),
-        counts={**counts, "training pairs": len(train.street), "test queries": len(test.street),
-                "test references": len(test.aerial)},
+        counts={
+            **counts,
+            "training pairs": len(train.street),
+            "test queries": len(test.street),
+            "test references": len(test.aerial),
+        },
         train_exclude=semi_positive_pairs(train.labels),
-    )  # fmt: skip
+    )
     return replace(data, test_exclude=torch.from_numpy(test.labels[:, 1:])) if hit_rate else data
 
 

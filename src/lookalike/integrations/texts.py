@@ -16,9 +16,10 @@ from lookalike.utils.checks import checked_labels
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from lookalike.utils.arrays import Array
+
 logger = logging.getLogger("lookalike")
 
-Array = np.ndarray[Any, Any]
 
 TRIES = 64  # places that are tried for a pair before it stays where it is
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any
 
-from lookalike.data.folders import optional
 from lookalike.mining.options import BITS, FORMATS, FROM_TEXTS, Options
 from lookalike.mining.pairs import checked_texts, paired
+from lookalike.utils.imports import optional_import
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -122,18 +122,26 @@ def mine_hard_negatives(
         output_format, output_scores, absolute_margin, as_triplets=as_triplets, margin=margin
     )
     options = Options(
-        num_negatives=num_negatives, range_min=range_min, range_max=range_max, max_score=max_score,
-        min_score=min_score, absolute_margin=absolute_margin, relative_margin=relative_margin,
-        sampling_strategy=sampling_strategy, include_positives=include_positives, bits=bits, rescore=rescore,
+        num_negatives=num_negatives,
+        range_min=range_min,
+        range_max=range_max,
+        max_score=max_score,
+        min_score=min_score,
+        absolute_margin=absolute_margin,
+        relative_margin=relative_margin,
+        sampling_strategy=sampling_strategy,
+        include_positives=include_positives,
+        bits=bits,
+        rescore=rescore,
         queries_at_a_time=faiss_batch_size,
-    )  # fmt: skip
+    )
     if include_positives and output_format != "n-tuple":
         logger.warning("include_positives gives n-tuples, as only their order tells positives from negatives.")
         output_format = "n-tuple"
     if output_format not in FORMATS:
         raise ValueError(f"output_format must be one of {', '.join(map(repr, FORMATS))}, got {output_format!r}.")
     check_model(model, query_prompt_name, corpus_prompt_name)
-    optional("datasets", *FROM_TEXTS)
+    optional_import("datasets", *FROM_TEXTS)
     anchor, positive = _columns(dataset, anchor_column_name, positive_column_name)
     pairs = paired(
         checked_texts(f"column {anchor!r}", dataset[anchor]),
@@ -152,9 +160,16 @@ def mine_hard_negatives(
         query=query_prompt, query_name=query_prompt_name, corpus=corpus_prompt, corpus_name=corpus_prompt_name
     )
     mined = mine_texts(
-        pairs, model, options, prompts=prompts, cross_encoder=cross_encoder, batch_size=batch_size,
-        multi_process=use_multi_process, cache_folder=cache_folder, progress=verbose,
-    )  # fmt: skip
+        pairs,
+        model,
+        options,
+        prompts=prompts,
+        cross_encoder=cross_encoder,
+        batch_size=batch_size,
+        multi_process=use_multi_process,
+        cache_folder=cache_folder,
+        progress=verbose,
+    )
     summary = summarized(mined)
     if verbose:
         print_summary(Console(), summary, num_negatives)

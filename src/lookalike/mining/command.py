@@ -124,9 +124,15 @@ def _mine_texts(
     random.seed(seed)
     began = time.perf_counter()
     mined = mine_texts(
-        pairs, model, options, prompts=_prompts(source), cross_encoder=judge, batch_size=source.batch_size,
-        cache_folder=cache, progress=True,
-    )  # fmt: skip
+        pairs,
+        model,
+        options,
+        prompts=_prompts(source),
+        cross_encoder=judge,
+        batch_size=source.batch_size,
+        cache_folder=cache,
+        progress=True,
+    )
     try:
         summary = summarized(mined)
         if not summary["scores"]["negatives"]["count"]:

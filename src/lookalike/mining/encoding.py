@@ -121,9 +121,16 @@ class Encoder:
         here = self.pool is None
         with self._batches_shown(len(texts), bar):
             embeddings = encode(
-                texts, batch_size=self.batch_size, prompt=prompt, prompt_name=prompt_name, pool=self.pool,
-                normalize_embeddings=True, show_progress_bar=False, convert_to_tensor=here, convert_to_numpy=not here,
-            )  # fmt: skip
+                texts,
+                batch_size=self.batch_size,
+                prompt=prompt,
+                prompt_name=prompt_name,
+                pool=self.pool,
+                normalize_embeddings=True,
+                show_progress_bar=False,
+                convert_to_tensor=here,
+                convert_to_numpy=not here,
+            )
         tensor: Tensor = torch.as_tensor(embeddings).float()
         return tensor
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from lookalike.data.folders import optional
 from lookalike.mining.store import NOTE, remove_stores
 from lookalike.utils.files import remove_leftovers, replacing, room_for, writable
+from lookalike.utils.imports import optional_import
 from lookalike.utils.locks import locked
 
 if TYPE_CHECKING:
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from lookalike.mining.vectors import Part
 
 ROWS_AT_A_TIME = 4096
-Array = np.ndarray[Any, Any]
 Version = tuple[int, int]  # inode and time of change of a file
 
 
@@ -53,7 +52,7 @@ def check_output(path: Path, suffixes: tuple[str, ...], *, force: bool) -> None:
     if not os.access(path.parent, os.W_OK):
         raise ValueError(f"{path.parent} cannot be written to; choose another --output.")
     if path.suffix == ".parquet":
-        optional("pyarrow.parquet", "writing parquet")
+        optional_import("pyarrow.parquet", "writing parquet")
 
 
 @contextlib.contextmanager
@@ -135,7 +134,10 @@ def row_writer(path: Path, rows: Iterable[dict[str, Any]], then: str) -> Iterato
                     file.write(json.dumps(row, ensure_ascii=False) + "\n")
                     number += 1
         else:
-            pa, pq = optional("pyarrow", "writing parquet"), optional("pyarrow.parquet", "writing parquet")
+            pa, pq = (
+                optional_import("pyarrow", "writing parquet"),
+                optional_import("pyarrow.parquet", "writing parquet"),
+            )
             with contextlib.ExitStack() as stack:
                 writer = None
                 remaining = iter(rows)
@@ -193,7 +195,10 @@ class _ParquetIds:
     """A row per query: its number, its negatives and their scores, without padding."""
 
     def __init__(self, stack: contextlib.ExitStack, path: Path, num_rows: int, num_negatives: int) -> None:  # noqa: ARG002 - as the other
-        self.pa, pq = optional("pyarrow", "writing parquet"), optional("pyarrow.parquet", "writing parquet")
+        self.pa, pq = (
+            optional_import("pyarrow", "writing parquet"),
+            optional_import("pyarrow.parquet", "writing parquet"),
+        )
         pa = self.pa
         fields = {"query": pa.int64(), "negatives": pa.list_(pa.int64()), "scores": pa.list_(pa.float32())}
         self.schema = pa.schema(fields)

@@ -17,7 +17,7 @@ from torch import Tensor
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-Array = np.ndarray[Any, Any]
+    from lookalike.utils.arrays import Array
 
 
 class Rows(Protocol):

@@ -65,8 +65,11 @@ def selected(part: Candidates, options: Options, farthest: int, tally: Tally) ->
 def _filters(options: Options, hardest: Tensor) -> dict[str, Callable[[Tensor], Tensor]]:
     """What makes a candidate no negative, in the order of the count."""
     absolute, relative, highest, lowest = (
-        options.absolute_margin, options.relative_margin, options.max_score, options.min_score,
-    )  # fmt: skip
+        options.absolute_margin,
+        options.relative_margin,
+        options.max_score,
+        options.min_score,
+    )
     filters: dict[str, Callable[[Tensor], Tensor]] = {}
     if absolute is not None:
         filters["absolute_margin"] = lambda scores: scores + absolute > hardest[:, None]

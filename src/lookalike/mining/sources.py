@@ -6,10 +6,10 @@ import re
 from pathlib import Path
 from typing import Any
 
-from lookalike.data.folders import optional
 from lookalike.data.reading import SUFFIXES, Table, read_lines, read_table
 from lookalike.data.text_pairs import FLAGS, REFERENCES, TextPairs, listed, match_column, read_text_pairs, texts_of
 from lookalike.mining.options import FROM_TEXTS
+from lookalike.utils.imports import optional_import
 from lookalike.utils.libraries import sentence_transformers
 from lookalike.utils.wording import first_line
 
@@ -117,7 +117,7 @@ def open_table(source: str, split: str | None, *, header: bool = True) -> Table:
     _refuse_missing(path)
     if not header:
         raise ValueError(f"{source} is a data set, which names its columns itself; leave out --no-header.")
-    datasets = optional("datasets", *FROM_TEXTS)
+    datasets = optional_import("datasets", *FROM_TEXTS)
     try:
         found = datasets.load_from_disk(str(path)) if path.is_dir() else datasets.load_dataset(source, split=split)
     except (OSError, ValueError, RuntimeError, KeyError) as error:

@@ -29,13 +29,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from lookalike.utils.arrays import Array
+
 logger = logging.getLogger("lookalike")
 
 CHUNK = 2048  # texts; what a killed run loses, and what the mean is taken from
 NOTE = "done.json"
 FORMAT = 2  # 1 had no checksums
 STORE = re.compile(r"(document|query)-[0-9a-f]{24}")  # what folders of stores are called
-Array = np.ndarray[Any, Any]
 
 
 class Store:

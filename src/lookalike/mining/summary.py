@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
     from lookalike.mining.selection import Tally
     from lookalike.mining.texts import Mined
+    from lookalike.utils.arrays import Array
 
 STATISTICS = ("count", "mean", "std", "min", "25%", "median", "75%", "max")
-Array = np.ndarray[Any, Any]
 
 
 def summarized(mined: Mined) -> dict[str, Any]:

@@ -6,10 +6,10 @@ import hashlib
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from lookalike.data.folders import optional
 from lookalike.mining.encoding import checksum
 from lookalike.mining.formats import Layout, rows
 from lookalike.mining.options import FROM_TEXTS
+from lookalike.utils.imports import optional_import
 
 if TYPE_CHECKING:
     from lookalike.mining.texts import Mined
@@ -19,7 +19,7 @@ ROWS_AT_A_TIME = 1024
 
 def as_dataset(mined: Mined, layout: Layout) -> Any:
     """The rows of a format of sentence-transformers; columns are there even where no row is."""
-    datasets, pa = optional("datasets", *FROM_TEXTS), optional("pyarrow", *FROM_TEXTS)
+    datasets, pa = optional_import("datasets", *FROM_TEXTS), optional_import("pyarrow", *FROM_TEXTS)
     remaining, batches = rows(mined, layout), []
     schema = None
     while group := list(islice(remaining, ROWS_AT_A_TIME)):

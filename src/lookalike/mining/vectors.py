@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from lookalike.mining.options import Options
+    from lookalike.utils.arrays import Array
 
 ROWS = 8192  # read and hashed at a time; also the sample that the mean is taken of
-Array = np.ndarray[Any, Any]
 
 
 class NormalizedRows:

@@ -68,8 +68,11 @@ def _by_bits(
     floor = content["random"].get(name)
     values = [value for row in rows for value in row[name].values()]
     values += [] if floor is None else [floor]
-    present = [method for method in [*METHODS, *(row["method"] for row in rows)]
-               if any(row["method"] == method for row in rows)]  # fmt: skip
+    present = [
+        method
+        for method in [*METHODS, *(row["method"] for row in rows)]
+        if any(row["method"] == method for row in rows)
+    ]
     present = list(dict.fromkeys(present))
     labels = [METHODS.get(method, (method, ""))[0] for method in present]
     named = tuple(
@@ -92,14 +95,22 @@ def _by_bits(
             chart.dot(row["bits"], row[name]["mean"], style, f"{label}, {row['bits']} bits: {exact(row[name]['mean'])}")
     by_key = {(row["method"], row["bits"]): exact(row[name]["mean"]) for row in rows}
     lengths = sorted({row["bits"] for row in rows})
-    table = [[label, *(by_key.get((method, bits), "") for bits in lengths)]
-             for method, label in zip(present, labels, strict=True)]  # fmt: skip
+    table = [
+        [label, *(by_key.get((method, bits), "") for bits in lengths)]
+        for method, label in zip(present, labels, strict=True)
+    ]
     if floor is not None:
         table.append(["random", *[exact(floor)] * len(lengths)])
     ends = ", ".join(f"{line[0]} {line[-1]}" for line in table if line[-1])
     summary = f"{title}; at {lengths[-1]} bits: {ends}."
-    return Figure(title, note, chart.svg(summary), ["method", *(f"{bits} bits" for bits in lengths)], table,
-                  () if chart.labelled else named)  # fmt: skip
+    return Figure(
+        title,
+        note,
+        chart.svg(summary),
+        ["method", *(f"{bits} bits" for bits in lengths)],
+        table,
+        () if chart.labelled else named,
+    )
 
 
 def similarity_histogram(content: dict[str, Any]) -> Figure | None:
@@ -109,8 +120,10 @@ def similarity_histogram(content: dict[str, Any]) -> Figure | None:
         return None
     edges = histogram["edges"]
     series = [] if histogram["exact"] is None else [("exact", "c-exact", histogram["exact"])]
-    series += [(f"{bits} bits", colour(f"lsh:{bits}"), histogram["lsh"][bits])
-               for bits in sorted(histogram["lsh"], key=int, reverse=True)]  # fmt: skip
+    series += [
+        (f"{bits} bits", colour(f"lsh:{bits}"), histogram["lsh"][bits])
+        for bits in sorted(histogram["lsh"], key=int, reverse=True)
+    ]
     shares = [(label, style, [count / (sum(counts) or 1) for count in counts]) for label, style, counts in series]
     used = [i for i in range(len(edges) - 1) if any(part[i] > 0 for _, _, part in shares)]
     first, last = (used[0], used[-1] + 1) if used else (0, len(edges) - 1)
@@ -128,13 +141,19 @@ def similarity_histogram(content: dict[str, Any]) -> Figure | None:
         chart.draw(tag("line", x1=chart.left + 10, x2=chart.left + 28, y1=y - 4, y2=y - 4, class_=f"line {style}"))
         chart.draw(tag("text", label, x=chart.left + 34, y=y, class_="name"))
     means = ", ".join(f"{label} {_mean(edges, part):.3f}" for label, _, part in shares)
-    rows = [[f"{a:.3g} to {b:.3g}", *(exact_percent(part[i]) for _, _, part in shares)]
-            for i, (a, b) in enumerate(pairwise(edges)) if first <= i < last]  # fmt: skip
+    rows = [
+        [f"{a:.3g} to {b:.3g}", *(exact_percent(part[i]) for _, _, part in shares)]
+        for i, (a, b) in enumerate(pairwise(edges))
+        if first <= i < last
+    ]
     return Figure(
-        "Similarity of what is retrieved", "Cosines of the true nearest negatives and of those that the bits find: the "
-        "closer the outlines, the harder the negatives.", chart.svg(f"Histogram of similarity; means: {means}."),
-        ["cosine", *(label for label, _, _ in shares)], rows,
-    )  # fmt: skip
+        "Similarity of what is retrieved",
+        "Cosines of the true nearest negatives and of those that the bits find: the "
+        "closer the outlines, the harder the negatives.",
+        chart.svg(f"Histogram of similarity; means: {means}."),
+        ["cosine", *(label for label, _, _ in shares)],
+        rows,
+    )
 
 
 def bound_usage(content: dict[str, Any]) -> Figure | None:
@@ -143,8 +162,11 @@ def bound_usage(content: dict[str, Any]) -> Figure | None:
     if not rows:
         return None
     a = content["settings"].get("a", "a")
-    kinds = (("within_eps", "within eps", "c-near"), ("within_a_eps", f"within {a} eps", "c-close"),
-             ("beyond", "beyond", "c-far"))  # fmt: skip
+    kinds = (
+        ("within_eps", "within eps", "c-near"),
+        ("within_a_eps", f"within {a} eps", "c-close"),
+        ("beyond", "beyond", "c-far"),
+    )
     left, right, height = 24 + LETTER * 5, WIDTH - 12, BAR * len(rows) + 62
     parts, x = [], left
     for _, label, style in kinds:
@@ -161,17 +183,27 @@ def bound_usage(content: dict[str, Any]) -> Figure | None:
             title = tag("title", f"{row['bits']} bits, {label}: {exact_percent(share)}")
             parts.append(tag("rect", title, x=x, y=y, width=max(0.0, width - 1), height=28, class_=f"bar {style}"))
             if width > 34:
-                parts.append(tag("text", f"{share:.0%}", x=x + width / 2, y=y + 18.5, text_anchor="middle",
-                                 class_=f"inside {style}"))  # fmt: skip
+                parts.append(
+                    tag(
+                        "text",
+                        f"{share:.0%}",
+                        x=x + width / 2,
+                        y=y + 18.5,
+                        text_anchor="middle",
+                        class_=f"inside {style}",
+                    )
+                )
             x += width
         table.append([str(row["bits"]), *(exact_percent(row["bound"][name]) for name, _, _ in kinds)])
     parts.append(tag("text", "bits", x=left - 10, y=height - 12, text_anchor="end", class_="label"))
     summary = "Bound usage: " + "; ".join(f"{bits} bits {near} within eps" for bits, near, _, _ in table) + "."
     return Figure(
-        "Bound usage by bits", "eps is the distance of the last true neighbour: what is within it is as hard as exact "
-        "mining would ask for.", picture(parts, summary, max(height, HEIGHT - BOTTOM)),
-        ["bits", *(label for _, label, _ in kinds)], table,
-    )  # fmt: skip
+        "Bound usage by bits",
+        "eps is the distance of the last true neighbour: what is within it is as hard as exact mining would ask for.",
+        picture(parts, summary, max(height, HEIGHT - BOTTOM)),
+        ["bits", *(label for _, label, _ in kinds)],
+        table,
+    )
 
 
 def overlap_by_speed(content: dict[str, Any]) -> Figure | None:
@@ -201,8 +233,13 @@ def _trade(
         chart.dot(x, y, style, f"{point}: {exact_percent(y)} at {text(x)}", label=point)
     rows_shown = [[point, text(x), exact_percent(y)] for point, x, y, _ in whole]
     summary = f"{title}: " + "; ".join(f"{a} {c} at {b}" for a, b, c in rows_shown) + "."
-    return Figure(title, f"LSH by number of bits; further right is {'faster' if name[0] == 'q' else 'smaller'}.",
-                  chart.svg(summary), ["code", label, "overlap"], rows_shown)  # fmt: skip
+    return Figure(
+        title,
+        f"LSH by number of bits; further right is {'faster' if name[0] == 'q' else 'smaller'}.",
+        chart.svg(summary),
+        ["code", label, "overlap"],
+        rows_shown,
+    )
 
 
 def thousands(value: float) -> str:

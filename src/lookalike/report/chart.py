@@ -211,8 +211,13 @@ def symbol(style: str) -> str:
 
 
 BESIDE: tuple[tuple[float, float, str], ...] = (
-    (7, -7, "start"), (9, 4, "start"), (-9, 4, "end"), (7, 16, "start"), (7, -21, "start"), (7, 30, "start"),
-)  # fmt: skip
+    (7, -7, "start"),
+    (9, 4, "start"),
+    (-9, 4, "end"),
+    (7, 16, "start"),
+    (7, -21, "start"),
+    (7, 30, "start"),
+)
 SHIFT = {"start": 0.0, "middle": 0.5, "end": 1.0}  # of a text's width to the left
 
 

@@ -36,15 +36,32 @@ def decimal(value: float) -> str:
 
 
 CURVES: tuple[tuple[str, str, str, Scale, Callable[[float], str], bool], ...] = (
-    ("recall@1", "Recall@1", "How often the nearest reference is the right one.",
-     SHARES, exact_percent, False),
-    ("loss", "Loss", "InfoNCE, averaged over the epoch. Harder batches cost more: a higher loss is no worse model.",
-     PLAIN, decimal, False),
-    ("hardest_negative", "Hardest negative in the batch", "Its cosine with the anchor: how hard the batches are.",
-     COSINES, decimal, False),
-    ("mining_share", "Time spent mining", "Share of the epoch spent on finding hard negatives and composing batches.",
-     SHARES, exact_percent, True),
-)  # fmt: skip
+    ("recall@1", "Recall@1", "How often the nearest reference is the right one.", SHARES, exact_percent, False),
+    (
+        "loss",
+        "Loss",
+        "InfoNCE, averaged over the epoch. Harder batches cost more: a higher loss is no worse model.",
+        PLAIN,
+        decimal,
+        False,
+    ),
+    (
+        "hardest_negative",
+        "Hardest negative in the batch",
+        "Its cosine with the anchor: how hard the batches are.",
+        COSINES,
+        decimal,
+        False,
+    ),
+    (
+        "mining_share",
+        "Time spent mining",
+        "Share of the epoch spent on finding hard negatives and composing batches.",
+        SHARES,
+        exact_percent,
+        True,
+    ),
+)
 
 
 def curves(groups: Sequence[Group]) -> list[Figure]:
@@ -105,10 +122,13 @@ def by_epoch(
         for epoch in numbers
     ]
     return Figure(
-        title, note + (" The band spans the seeds." if several else ""), chart.svg(f"{title}; at the end: {last}."),
-        ["epoch", *(label for label, _, _ in named)], rows,
+        title,
+        note + (" The band spans the seeds." if several else ""),
+        chart.svg(f"{title}; at the end: {last}."),
+        ["epoch", *(label for label, _, _ in named)],
+        rows,
         () if chart.labelled else tuple((label, style) for label, style, _ in named),
-    )  # fmt: skip
+    )
 
 
 def bits_by_epoch(groups: Sequence[Group]) -> Figure | None:
@@ -120,11 +140,15 @@ def bits_by_epoch(groups: Sequence[Group]) -> Figure | None:
 
 
 TRACKED: tuple[tuple[str, str, str, Scale, Callable[[float], str]], ...] = (
-    ("overlap", "Overlap", "Share of the nearest in bits that are among the nearest by cosine.",
-     SHARES, exact_percent),
-    ("positional_distance", "Positional distance", "Mean difference of places in both rankings; lower is better.",
-     PLAIN, decimal),
-)  # fmt: skip
+    ("overlap", "Overlap", "Share of the nearest in bits that are among the nearest by cosine.", SHARES, exact_percent),
+    (
+        "positional_distance",
+        "Positional distance",
+        "Mean difference of places in both rankings; lower is better.",
+        PLAIN,
+        decimal,
+    ),
+)
 
 
 def tracked(group: Group) -> list[Figure]:

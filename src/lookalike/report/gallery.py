@@ -86,14 +86,15 @@ def make_gallery(run: Run, *, progress: bool = False) -> Gallery:
     found = hard_negatives(query_codes, labels[anchors], NEGATIVES, reference=codes, reference_labels=labels).indices
     exact = cosine_topk(
         query[anchors], reference, NEGATIVES, query_labels=labels[anchors], reference_labels=labels
-    ).indices  # fmt: skip
+    ).indices
     cosines = F.normalize(query[anchors], dim=1) @ F.normalize(reference, dim=1).T  # [anchors, n]
 
     def show(row: int, ids: list[int], others: list[int]) -> list[Shown]:
         kept = [i for i in ids if i >= 0]
         contents = _contents(part, "reference", kept)
-        return [Shown(i, content, float(cosines[row, i]), i in others)
-                for i, content in zip(kept, contents, strict=True)]  # fmt: skip
+        return [
+            Shown(i, content, float(cosines[row, i]), i in others) for i, content in zip(kept, contents, strict=True)
+        ]
 
     tower = "reference" if part.pairs is None else "query"
     examples = []
@@ -101,9 +102,13 @@ def make_gallery(run: Run, *, progress: bool = False) -> Gallery:
         chosen, true = found[row].tolist(), exact[row].tolist()
         positive = show(row, [int(positives[row])], [int(positives[row])])[0]
         examples.append(
-            Example(Shown(anchor, _contents(part, tower, [anchor])[0]), positive, show(row, chosen, true),
-                    show(row, true, chosen))
-        )  # fmt: skip
+            Example(
+                Shown(anchor, _contents(part, tower, [anchor])[0]),
+                positive,
+                show(row, chosen, true),
+                show(row, true, chosen),
+            )
+        )
     examples.sort(key=lambda example: -max((shown.cosine or -1 for shown in example.exact), default=-1))
     return Gallery(run, bits, examples, is_text=not examples[0].anchor.content.startswith("<img"))
 

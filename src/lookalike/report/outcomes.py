@@ -42,17 +42,32 @@ def recall_by_sampler(rows: Sequence[dict[str, Any]], settings: dict[str, Any]) 
             parts.append(tag("path", d=f"M{at(low):.1f} {y}H{at(high):.1f}", class_=f"whisker wide {style}"))
             parts += [tag("circle", cx=at(v), cy=y, r=2.2, class_=f"seed {style}") for v in recall["values"]]
         title = tag("title", f"{name}: {exact_percent(mean)}")
-        parts.append(tag("path", title, d=symbol(style), class_=f"dot {style}",
-                         transform=f"translate({at(mean):.1f} {y}) scale(1.4)"))  # fmt: skip
+        parts.append(
+            tag(
+                "path",
+                title,
+                d=symbol(style),
+                class_=f"dot {style}",
+                transform=f"translate({at(mean):.1f} {y}) scale(1.4)",
+            )
+        )
         parts.append(tag("text", exact_percent(mean), x=WIDTH - 8, y=y + 4, text_anchor="end", class_="value"))
-    table = [[name, exact_percent(r["mean"]), "" if r["sd"] is None else f"{100 * r['sd']:.2f}",
-              ", ".join(map(exact_percent, r["values"]))] for name, r in known]  # fmt: skip
+    table = [
+        [
+            name,
+            exact_percent(r["mean"]),
+            "" if r["sd"] is None else f"{100 * r['sd']:.2f}",
+            ", ".join(map(exact_percent, r["values"])),
+        ]
+        for name, r in known
+    ]
     summary = "Recall@1 by sampler: " + ", ".join(f"{name} {exact_percent(r['mean'])}" for name, r in known) + "."
     several = any(recall["sd"] is not None for _, recall in known)
     note = "Mean over seeds, each seed a small dot, the bar one standard deviation to either side." if several else ""
     note = note or "How often the nearest reference is the right one."
-    return Figure("Recall@1 by sampler", note, picture(parts, summary, height),
-                  ["sampler", "mean", "sd, points", "seeds"], table)  # fmt: skip
+    return Figure(
+        "Recall@1 by sampler", note, picture(parts, summary, height), ["sampler", "mean", "sd, points", "seeds"], table
+    )
 
 
 def recall_by_memory(rows: Sequence[dict[str, Any]], settings: dict[str, Any]) -> Figure | None:
@@ -71,9 +86,13 @@ def recall_by_memory(rows: Sequence[dict[str, Any]], settings: dict[str, Any]) -
     summary = (
         "Recall@1 against memory: " + "; ".join(f"{n} {exact_percent(r)}, {k:.2f} {unit}" for n, k, r in known) + "."
     )
-    return Figure("Recall@1 against memory", "What a sampler must remember of an epoch to mine for the next one.",
-                  chart.svg(summary), ["sampler", f"{unit} kept", "R@1"],
-                  [[n, f"{k:.2f}", exact_percent(r)] for n, k, r in known])  # fmt: skip
+    return Figure(
+        "Recall@1 against memory",
+        "What a sampler must remember of an epoch to mine for the next one.",
+        chart.svg(summary),
+        ["sampler", f"{unit} kept", "R@1"],
+        [[n, f"{k:.2f}", exact_percent(r)] for n, k, r in known],
+    )
 
 
 def hardness_curve(groups: Sequence[Group]) -> Figure | None:
@@ -85,8 +104,11 @@ def hardness_curve(groups: Sequence[Group]) -> Figure | None:
             families.setdefault(json.dumps(rest, sort_keys=True), []).append(group)
     lines = []
     for members in families.values():
-        recalls = {float(g.config["hardness"]): [r.result["metrics"]["recall@1"] for r in g.runs if r.result]
-                   for g in members if "hardness" in essential(g.config)}  # fmt: skip
+        recalls = {
+            float(g.config["hardness"]): [r.result["metrics"]["recall@1"] for r in g.runs if r.result]
+            for g in members
+            if "hardness" in essential(g.config)
+        }
         if len(recalls) > 1:
             lines.append((strategy_of(members[0].config), dict(sorted(recalls.items()))))
     if not lines:
@@ -100,11 +122,19 @@ def hardness_curve(groups: Sequence[Group]) -> Figure | None:
         for (hardness, mean), part in zip(means, recalls.values(), strict=True):
             chart.whisker(hardness, min(part), max(part), colour(label))
             chart.dot(hardness, mean, colour(label), f"{label}, hardness {hardness:g}: {exact_percent(mean)}")
-    rows = [[label, f"{h:g}", exact_percent(statistics.mean(part)), str(len(part))]
-            for label, recalls in lines for h, part in recalls.items()]  # fmt: skip
+    rows = [
+        [label, f"{h:g}", exact_percent(statistics.mean(part)), str(len(part))]
+        for label, recalls in lines
+        for h, part in recalls.items()
+    ]
     summary = "Recall@1 by hardness: " + ", ".join(f"{row[0]} {row[2]} at {row[1]}" for row in rows) + "."
-    return Figure("Recall@1 by hardness", "Runs that differ only in how much of a batch is hard; the rest is random.",
-                  chart.svg(summary), ["sampler", "hardness", "R@1", "seeds"], rows)  # fmt: skip
+    return Figure(
+        "Recall@1 by hardness",
+        "Runs that differ only in how much of a batch is hard; the rest is random.",
+        chart.svg(summary),
+        ["sampler", "hardness", "R@1", "seeds"],
+        rows,
+    )
 
 
 def style_of(name: str, settings: dict[str, Any]) -> str:

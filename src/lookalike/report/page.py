@@ -34,9 +34,12 @@ def _header(content: Content) -> Markup:
     ]
     links = [tag("a", section.title, href=f"#{section.id}") for section in content.sections]
     return tag(
-        "header", tag("p", "lookalike report", class_="brand"), tag("h1", content.title),
-        tag("dl", *tiles, class_="tiles") if tiles else Markup(), tag("nav", *links, aria_label="Sections"),
-    )  # fmt: skip
+        "header",
+        tag("p", "lookalike report", class_="brand"),
+        tag("h1", content.title),
+        tag("dl", *tiles, class_="tiles") if tiles else Markup(),
+        tag("nav", *links, aria_label="Sections"),
+    )
 
 
 def _main(content: Content) -> Markup:

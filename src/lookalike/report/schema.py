@@ -38,24 +38,46 @@ NAME = Kind(
 ROW = "the row is left out"
 NUMBERED = Kind("the number of an epoch", lambda value: INTEGER.fits(value) and 0 <= value < 10**6)
 SETTINGS = {
-    "bits": BITS, "epochs": COUNT, "batch_size": COUNT, "hardness": SHARE, "seed": INTEGER, "data": TEXT,
-    "data_root": optional(TEXT), "data_checksum": optional(TEXT), "data_options": optional(OBJECT), "model": TEXT,
+    "bits": BITS,
+    "epochs": COUNT,
+    "batch_size": COUNT,
+    "hardness": SHARE,
+    "seed": INTEGER,
+    "data": TEXT,
+    "data_root": optional(TEXT),
+    "data_checksum": optional(TEXT),
+    "data_options": optional(OBJECT),
+    "model": TEXT,
     "model_options": optional(OBJECT),
-}  # fmt: skip
+}
 EPOCH = {
-    **dict.fromkeys(METRICS, SHARE), "loss": NUMBER, "hardest_negative": COSINE, "mining_share": SHARE,
-    "seconds": NOT_NEGATIVE, "mining_seconds": NOT_NEGATIVE, "kept_bytes": NOT_NEGATIVE, "bits": COUNT,
-    "overlap": OBJECT, "positional_distance": OBJECT,
-}  # fmt: skip
+    **dict.fromkeys(METRICS, SHARE),
+    "loss": NUMBER,
+    "hardest_negative": COSINE,
+    "mining_share": SHARE,
+    "seconds": NOT_NEGATIVE,
+    "mining_seconds": NOT_NEGATIVE,
+    "kept_bytes": NOT_NEGATIVE,
+    "bits": COUNT,
+    "overlap": OBJECT,
+    "positional_distance": OBJECT,
+}
 COSTS = {
-    "seconds": optional(NOT_NEGATIVE), "mining_seconds_per_epoch": optional(NOT_NEGATIVE),
-    "mining_share": optional(SHARE), "kept_bytes": optional(NOT_NEGATIVE),
-}  # fmt: skip
+    "seconds": optional(NOT_NEGATIVE),
+    "mining_seconds_per_epoch": optional(NOT_NEGATIVE),
+    "mining_share": optional(SHARE),
+    "kept_bytes": optional(NOT_NEGATIVE),
+}
 TABLE = {
-    "data": TEXT, "description": TEXT, "encoder": TEXT, "model": TEXT, "seeds": COUNT, "jobs": COUNT,
+    "data": TEXT,
+    "description": TEXT,
+    "encoder": TEXT,
+    "model": TEXT,
+    "seeds": COUNT,
+    "jobs": COUNT,
     "machine": OBJECT,
     "settings": Kind("an object with the settings of the samplers", lambda value: OBJECT.fits(value) and bool(value)),
-}  # fmt: skip
+}
 SOME_ROWS = Kind("a list of rows", lambda value: LIST.fits(value) and bool(value))
 EDGES = Kind(
     "a list of rising cosines",
@@ -200,8 +222,10 @@ def _checked_histogram(content: dict[str, Any], checker: Checker) -> dict[str, A
     if not checker.has(found, {"edges": EDGES}, "it is left out", of="histogram"):
         return None
     bars = len(found["edges"]) - 1
-    tally = Kind(f"{bars} counts, one between every two edges",
-                 lambda value: list_of(NOT_NEGATIVE).fits(value) and len(value) == bars)  # fmt: skip
+    tally = Kind(
+        f"{bars} counts, one between every two edges",
+        lambda value: list_of(NOT_NEGATIVE).fits(value) and len(value) == bars,
+    )
     by_bits = checker.kept(found, {"lsh": optional(OBJECT)}, of="histogram").get("lsh") or {}
     by_bits = checker.kept(by_bits, dict.fromkeys(by_bits, tally), of="histogram of lsh:")
     by_bits = {bits: counts for bits, counts in by_bits.items() if _is_bits(bits)}

@@ -20,8 +20,14 @@ if TYPE_CHECKING:
     from lookalike.report.sources import Sources
 
 DAMAGE = (  # what a defect of ours could raise: the rest of the page is worth having
-    ArithmeticError, AttributeError, LookupError, RecursionError, StopIteration, TypeError, ValueError,
-)  # fmt: skip
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    RecursionError,
+    StopIteration,
+    TypeError,
+    ValueError,
+)
 
 
 class Section(NamedTuple):
@@ -51,9 +57,15 @@ class Content:
         self.tiles: list[tuple[str, str, str]] = []
         self.title = "Analysis"
         made = [
-            *self._tables(), self._curves(), self._tracked(), self._hardness(), *self._analyses(),
-            self._speed(), self._gallery(gallery), self._runs(),
-        ]  # fmt: skip
+            *self._tables(),
+            self._curves(),
+            self._tracked(),
+            self._hardness(),
+            *self._analyses(),
+            self._speed(),
+            self._gallery(gallery),
+            self._runs(),
+        ]
         self.sections = [section for section in made if section is not None]
 
     def _attempt(self, what: str, make: Callable[..., Any], *arguments: Any) -> Any:
@@ -157,10 +169,16 @@ class Content:
         if not self.sources.runs:
             return None
         rows = [
-            [str(run.path), strategy_of(run.config), str(run.config.get("seed", "")), run.state or "finished",
-             str(run.config.get("data", "")), str(run.config.get("model", ""))]
+            [
+                str(run.path),
+                strategy_of(run.config),
+                str(run.config.get("seed", "")),
+                run.state or "finished",
+                str(run.config.get("data", "")),
+                str(run.config.get("model", "")),
+            ]
             for run in self.sources.runs
-        ]  # fmt: skip
+        ]
         listed = table(["folder", "sampler", "seed", "state", "data", "model"], rows, name="The runs", class_="plain")
         return Section(
             "runs",

@@ -31,9 +31,11 @@ def showcase(found: Gallery | str) -> Markup:
 def _card(example: Example) -> Markup:
     pair = tag("ol", _item(example.anchor, "anchor"), _item(example.positive, "positive"))
     return tag(
-        "article", tag("div", tag("h4", "anchor, positive"), pair, class_="ends"), _row("in bits", example.by_bits),
+        "article",
+        tag("div", tag("h4", "anchor, positive"), pair, class_="ends"),
+        _row("in bits", example.by_bits),
         _row("exact", example.exact),
-    )  # fmt: skip
+    )
 
 
 def _row(name: str, members: list[Shown]) -> Markup:

@@ -51,10 +51,12 @@ class Standings:
         said = [self.conditions]
         if any(bold.values()):
             said.append(f"Bold: the best of a column, and what is within {TOLD_APART} standard errors of it.")
-        return join([
-            table(["sampler", *shown], body, name=self.title, class_="standings"),
-            tag("p", " ".join(said), class_="fine"),
-        ])  # fmt: skip
+        return join(
+            [
+                table(["sampler", *shown], body, name=self.title, class_="standings"),
+                tag("p", " ".join(said), class_="fine"),
+            ]
+        )
 
     def _leaders(self, metric: str) -> list[int]:
         """Rows to set off among those that were trained: a model before training is no contender."""

@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from lookalike.batches.plan import Plan
+    from lookalike.utils.arrays import Array
 
 logger = logging.getLogger("lookalike")
 
-Array = np.ndarray[Any, Any]
 LOOKED_AT = 64  # batches that are compared with what is observed; training skips few
 
 

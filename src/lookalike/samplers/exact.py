@@ -65,9 +65,18 @@ class PreEpochBatchSampler(EpochBatchSampler):
         shard: bool = True,
     ) -> None:
         super().__init__(
-            labels, batch_size, pairs=pairs, hardness=hardness, clusters=clusters, method=method, seed=seed,
-            exclude=exclude, drop_last=drop_last, self_pairs=self_pairs, shard=shard,
-        )  # fmt: skip
+            labels,
+            batch_size,
+            pairs=pairs,
+            hardness=hardness,
+            clusters=clusters,
+            method=method,
+            seed=seed,
+            exclude=exclude,
+            drop_last=drop_last,
+            self_pairs=self_pairs,
+            shard=shard,
+        )
         if mode not in MODES:
             raise ValueError(f"mode must be one of {', '.join(map(repr, MODES))}, got {mode!r}.")
         self.mode, self.k = mode, checked_positive("k", k)

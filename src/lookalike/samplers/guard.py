@@ -1,17 +1,16 @@
 """Likely false negatives, from bits alone: classes whose samples are as near to each other as to their positives."""
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from lookalike.search.plain import popcount
+from lookalike.utils.arrays import Array
 
 SHARE = 0.5  # of both classes' samples that must suspect the other class: more than half, so both sides agree
-
-Array = np.ndarray[Any, Any]
 
 
 def positive_distances(query_codes: Tensor, positive_codes: Tensor, labels: Tensor | None) -> Tensor:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import logging
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from lookalike.utils.checks import checked_integers
 
-logger = logging.getLogger("lookalike")
+if TYPE_CHECKING:
+    from lookalike.utils.arrays import Array
 
-Array = np.ndarray[Any, Any]
+logger = logging.getLogger("lookalike")
 
 
 def compact_labels(labels: Any, pairs: int | None) -> Array:

@@ -87,9 +87,18 @@ class LSHBatchSampler(EpochBatchSampler):
         shard: bool = True,
     ) -> None:
         super().__init__(
-            labels, batch_size, pairs=pairs, hardness=hardness, clusters=clusters, method=method, seed=seed,
-            exclude=exclude, drop_last=drop_last, self_pairs=self_pairs, shard=shard,
-        )  # fmt: skip
+            labels,
+            batch_size,
+            pairs=pairs,
+            hardness=hardness,
+            clusters=clusters,
+            method=method,
+            seed=seed,
+            exclude=exclude,
+            drop_last=drop_last,
+            self_pairs=self_pairs,
+            shard=shard,
+        )
         self.auto = isinstance(bits, str)
         if isinstance(bits, str) and bits != "auto":
             raise ValueError(f'bits must be a number or "auto", got {bits!r}.')
@@ -158,9 +167,16 @@ class LSHBatchSampler(EpochBatchSampler):
         query_codes, reference_codes = (streams[tower].table.codes[ids] for tower in (0, -1))
         labels = ids if self._labels is None else torch.from_numpy(self._labels)[ids].long()
         return plan_from_codes(
-            query, references, query_codes, reference_codes, labels, n=streams[0].table.num_seen, k=self.k,
-            target=self.target_overlap, current=self.bits if self._has_chosen else None,
-        )  # fmt: skip
+            query,
+            references,
+            query_codes,
+            reference_codes,
+            labels,
+            n=streams[0].table.num_seen,
+            k=self.k,
+            target=self.target_overlap,
+            current=self.bits if self._has_chosen else None,
+        )
 
     @property
     def _max_bits(self) -> int:
@@ -214,9 +230,13 @@ class LSHBatchSampler(EpochBatchSampler):
         if reference is not query:
             reference_codes = self._prefix(reference.codes if everyone else reference.codes[ids]).to(where)
         distances, found = hamming_topk(
-            query_codes, reference_codes, min(k, self.k), query_labels=labels[ids], reference_labels=labels[ids],
+            query_codes,
+            reference_codes,
+            min(k, self.k),
+            query_labels=labels[ids],
+            reference_labels=labels[ids],
             exclude=None if self._exclusions is None else self._exclusions.among(ids),
-        )  # fmt: skip
+        )
         near = found.cpu()
         if not everyone:
             near = torch.full((self.num_samples, found.shape[1]), -1)

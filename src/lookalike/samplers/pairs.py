@@ -6,11 +6,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from lookalike.utils.arrays import Array
 from lookalike.utils.jit import kernel
 
 LARGEST_GROUP = 1024  # larger classes are paired within random groups of this size
-
-Array = np.ndarray[Any, Any]
 
 
 def count_pairs(counts: Array, *, self_pairs: bool) -> Array:

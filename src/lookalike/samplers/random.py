@@ -35,6 +35,12 @@ class RandomBatchSampler(EpochBatchSampler):
         shard: bool = True,
     ) -> None:
         super().__init__(
-            labels, batch_size, pairs=pairs, hardness=0.0, seed=seed, drop_last=drop_last, self_pairs=self_pairs,
+            labels,
+            batch_size,
+            pairs=pairs,
+            hardness=0.0,
+            seed=seed,
+            drop_last=drop_last,
+            self_pairs=self_pairs,
             shard=shard,
-        )  # fmt: skip
+        )

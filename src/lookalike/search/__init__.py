@@ -62,9 +62,15 @@ def hamming_topk(
         [[2, 3], [2, 3], [1, 0], [1, 0]]
     """
     request = checked_request(
-        query, reference, k, query_labels=query_labels, reference_labels=reference_labels, exclude=exclude,
-        progress=progress, memory=memory,
-    )  # fmt: skip
+        query,
+        reference,
+        k,
+        query_labels=query_labels,
+        reference_labels=reference_labels,
+        exclude=exclude,
+        progress=progress,
+        memory=memory,
+    )
     if backend != "auto" and backend not in BACKENDS:
         raise ValueError(f"backend must be one of 'auto', {', '.join(map(repr, BACKENDS))}, got {backend!r}.")
     if request.num_queries == 0 or request.num_references == 0:

@@ -21,6 +21,7 @@ import torch
 from lookalike.search.request import Neighbours, Request
 from lookalike.search.scan import MASK_WORDS, Columns, Lists, Rows, Scratch, append, emit, scan
 from lookalike.search.simd import GROUP, LANES, TILE, combined_words
+from lookalike.utils.arrays import Array
 from lookalike.utils.progress import Bar, progress_bar
 
 CHUNK = 1024  # query rows per task, a multiple of TILE
@@ -28,7 +29,6 @@ SAMPLE = 1536  # reference rows that limits are estimated from, where there are 
 
 _SHUT = np.full(TILE, -1, np.int32)
 
-Array = np.ndarray[Any, Any]
 Run = Callable[[Callable[..., None], list[tuple[Any, ...]]], None]
 
 

@@ -154,18 +154,53 @@ class _Search:
                 self._limit(rows, blocks, sample, query_weights[rows], keys, limits)
             span = self._span(blocks)
             self._launch(
-                "filter", (blocks, -(-n // span)), 32 * self.shape.warps, self.query[rows], self.reference,
-                query_weights[rows], weights, halves, limits, *filters, keys, counts, size, n, capacity, span,
-            )  # fmt: skip
+                "filter",
+                (blocks, -(-n // span)),
+                32 * self.shape.warps,
+                self.query[rows],
+                self.reference,
+                query_weights[rows],
+                weights,
+                halves,
+                limits,
+                *filters,
+                keys,
+                counts,
+                size,
+                n,
+                capacity,
+                span,
+            )
             room = min(_power_of_two(capacity), max(_power_of_two(k), 1024))
             self._launch(
-                "order", (size, 1), 128, keys, counts, limits, distances[rows], indices[rows], repairs, capacity, room,
-                k, shared=8 * room,
-            )  # fmt: skip
+                "order",
+                (size, 1),
+                128,
+                keys,
+                counts,
+                limits,
+                distances[rows],
+                indices[rows],
+                repairs,
+                capacity,
+                room,
+                k,
+                shared=8 * room,
+            )
             self._launch(
-                "repair", (4 * self.processors, 1), 256, self.query[rows], self.reference, *filters, repairs,
-                distances[rows], indices[rows], n, k, shared=8 * _power_of_two(k),
-            )  # fmt: skip
+                "repair",
+                (4 * self.processors, 1),
+                256,
+                self.query[rows],
+                self.reference,
+                *filters,
+                repairs,
+                distances[rows],
+                indices[rows],
+                n,
+                k,
+                shared=8 * _power_of_two(k),
+            )
         return Neighbours(distances, indices)
 
     def _limit(
@@ -177,14 +212,36 @@ class _Search:
         marks = None if labels is None else _marks(labels[rows])
         parts = min(GROUPS // 8, -(-8 * self.processors // blocks))
         self._launch(
-            "survey" if marks is None else "survey_marked", (blocks, parts), 32 * self.shape.warps, self.query[rows],
-            sample.codes, sample.offsets, marks, sample.marks, keys, size, self.plan.run, stride,
-        )  # fmt: skip
+            "survey" if marks is None else "survey_marked",
+            (blocks, parts),
+            32 * self.shape.warps,
+            self.query[rows],
+            sample.codes,
+            sample.offsets,
+            marks,
+            sample.marks,
+            keys,
+            size,
+            self.plan.run,
+            stride,
+        )
         exclude_offsets = self._filters(rows)[2]
         self._launch(
-            "limits", (-(-size // 8), 1), 256, keys, query_weights, sample.ids, exclude_offsets, limits, size, stride,
-            self.request.k, self.spare, len(sample.ids) / self.request.num_references, float(DEVIATIONS),
-        )  # fmt: skip
+            "limits",
+            (-(-size // 8), 1),
+            256,
+            keys,
+            query_weights,
+            sample.ids,
+            exclude_offsets,
+            limits,
+            size,
+            stride,
+            self.request.k,
+            self.spare,
+            len(sample.ids) / self.request.num_references,
+            float(DEVIATIONS),
+        )
 
     def _sample(self, weights: Tensor) -> _Sample:
         """A row at random out of each of many equal stretches of the reference.

@@ -96,9 +96,16 @@ def train_by_name(
     encoder, random = built or build(model, settings.seed)
     torch.set_rng_state(random)  # whatever came between, such as reading data
     return train(
-        encoder, loaded, settings, out, model_options=model, source=source, resume=resume,
-        keep_checkpoint=keep_checkpoint, **options,
-    )  # fmt: skip
+        encoder,
+        loaded,
+        settings,
+        out,
+        model_options=model,
+        source=source,
+        resume=resume,
+        keep_checkpoint=keep_checkpoint,
+        **options,
+    )
 
 
 def compare(

@@ -216,9 +216,13 @@ class TrainingLoop:
         reference = self._embed(test.references, len(test.reference_labels), check)
         query = reference if test.in_itself else self._embed(test.queries, len(test.query_labels), check)
         return evaluate(
-            query, reference, test.query_labels, test.reference_labels, exclude=self.data.test_exclude,
+            query,
+            reference,
+            test.query_labels,
+            test.reference_labels,
+            exclude=self.data.test_exclude,
             positives=self.data.test_positives,
-        )  # fmt: skip
+        )
 
     def result(self) -> dict[str, Any]:
         """Sum up a finished run."""
@@ -281,9 +285,14 @@ class TrainingLoop:
     def _embed(self, view: Callable[[Tensor], Any], n: int, check: Callable[[], None]) -> Tensor:
         """Embed samples 0 to n - 1: float32 [n, dim]."""
         embeddings = embed(
-            self.model, view, n, batch_size=self.embedding_batch, precision=self.precision, check=check,
+            self.model,
+            view,
+            n,
+            batch_size=self.embedding_batch,
+            precision=self.precision,
+            check=check,
             progress=self.show_progress,
-        )  # fmt: skip
+        )
         self.model.train()
         return embeddings
 

@@ -182,9 +182,11 @@ class RunFolder:
         try:
             return _read_object(self.result, EXPECTED_RESULT)
         except ValueError as error:
-            way = f"remove it, and {self.command} writes it again" if self.checkpoints.exist() else (
-                "--force trains the run again"
-            )  # fmt: skip
+            way = (
+                f"remove it, and {self.command} writes it again"
+                if self.checkpoints.exist()
+                else ("--force trains the run again")
+            )
             raise ValueError(f"{error} {way[0].upper()}{way[1:]}.") from None
 
     def save(self, state: dict[str, Any]) -> None:

@@ -8,8 +8,15 @@ from torch import Tensor
 
 LONGEST_QUOTE = 40  # characters of a value that errors show
 _INTEGERS = (
-    torch.uint8, torch.int8, torch.uint16, torch.int16, torch.uint32, torch.int32, torch.uint64, torch.int64,
-)  # fmt: skip
+    torch.uint8,
+    torch.int8,
+    torch.uint16,
+    torch.int16,
+    torch.uint32,
+    torch.int32,
+    torch.uint64,
+    torch.int64,
+)
 
 
 def checked_positive(name: str, value: Any) -> int:

@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import platformdirs
+
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # no room, no quota, no larger files allowed
 TEMPORARY = ".tmp"
 
@@ -144,17 +146,14 @@ def remove_leftovers(*paths: Path) -> None:
 
 
 def cache_folder() -> Path:
-    """Return where to keep what can be made again: LOOKALIKE_CACHE, or the user's cache folder.
+    """Return the folder for files that can be made again: LOOKALIKE_CACHE, or the user's cache folder.
 
-    A user without a home has no such folder: the path that they get exists nowhere and cannot be created.
+    A user without a home gets a path that cannot be created.
     """
     if "LOOKALIKE_CACHE" in os.environ:
         return Path(os.environ["LOOKALIKE_CACHE"])
-    try:
-        base = os.environ.get("XDG_CACHE_HOME") or os.environ.get("LOCALAPPDATA") or Path.home() / ".cache"
-    except RuntimeError:  # neither HOME nor an entry in the list of users, as in containers with users of their own
-        base = os.devnull
-    return Path(base) / "lookalike"
+    folder = platformdirs.user_cache_path("lookalike", appauthor=False)
+    return folder if folder.is_absolute() else Path(os.devnull) / "lookalike"
 
 
 def write_text(path: Path, text: str) -> None:

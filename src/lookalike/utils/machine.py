@@ -10,8 +10,16 @@ import torch
 from torch import Tensor
 
 PACKAGES = (
-    "lookalike", "torch", "numpy", "numba", "faiss-cpu", "cuda-core", "timm", "transformers", "sentence-transformers",
-)  # fmt: skip
+    "lookalike",
+    "torch",
+    "numpy",
+    "numba",
+    "faiss-cpu",
+    "cuda-core",
+    "timm",
+    "transformers",
+    "sentence-transformers",
+)
 LARGEST_SHARE = 0.25  # of a GPU's free memory that data may take; the rest is for the model
 
 

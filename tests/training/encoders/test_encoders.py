@@ -145,9 +145,13 @@ def run_beside(packages, code):
     paths = os.pathsep.join([str(packages), *sys.path])
     environment = {**os.environ, "PYTHONPATH": paths, "HF_HUB_OFFLINE": "1"}
     return subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(code)], env=environment, capture_output=True, text=True, timeout=120,
+        [sys.executable, "-c", textwrap.dedent(code)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
         check=False,
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.parametrize("kind", ["transformers", "sentence-transformers"])

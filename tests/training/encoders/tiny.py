@@ -29,9 +29,13 @@ def save_text_model(folder):
         else (transformers.BertTokenizerFast(vocab_file=str(folder / "vocab.txt")))
     )
     config = transformers.BertConfig(
-        vocab_size=len(words()), hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64,
+        vocab_size=len(words()),
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=64,
         max_position_embeddings=64,
-    )  # fmt: skip
+    )
     transformers.set_seed(0)
     transformers.BertModel(config).save_pretrained(folder)
     tokenizer.save_pretrained(folder)

@@ -26,14 +26,16 @@ ENCODERS = {  # kind: what it is, module, function
     "convnet": ("the built-in network for glyphs", "convnet", "ConvNet"),
     "timm": ("an image model of timm, such as timm:convnext_base.fb_in22k", "images", "timm_encoder"),
     "transformers": (
-        "a text or image model of transformers, such as transformers:distilroberta-base", "transformers",
+        "a text or image model of transformers, such as transformers:distilroberta-base",
+        "transformers",
         "load_encoder",
     ),
     "sentence-transformers": (
-        "a text model of sentence-transformers, such as sentence-transformers:all-MiniLM-L6-v2", "sentences",
+        "a text model of sentence-transformers, such as sentence-transformers:all-MiniLM-L6-v2",
+        "sentences",
         "SentenceEncoder",
     ),
-}  # fmt: skip
+}
 
 
 def make_encoder(encoder: str = "convnet", **options: Any) -> nn.Module:

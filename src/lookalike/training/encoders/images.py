@@ -103,9 +103,12 @@ def timm_encoder(
         network.set_grad_checkpointing(True)
     settings = network.pretrained_cfg
     return TimmEncoder(
-        network, network.num_features, settings["mean"], settings["std"],
+        network,
+        network.num_features,
+        settings["mean"],
+        settings["std"],
         freeze_batch_norm=is_trained if freeze_batch_norm is None else freeze_batch_norm,
-    )  # fmt: skip
+    )
 
 
 def _weights_in(folder: Path) -> Path:

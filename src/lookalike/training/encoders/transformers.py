@@ -126,8 +126,9 @@ def load_encoder(
         if gradient_checkpointing:
             network.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
         for option, value, belongs in (
-            ("max_length", max_length, not takes_images), ("freeze_batch_norm", freeze_batch_norm, takes_images),
-        ):  # fmt: skip
+            ("max_length", max_length, not takes_images),
+            ("freeze_batch_norm", freeze_batch_norm, takes_images),
+        ):
             if value is not None and not belongs:
                 raise ValueError(
                     f"{name} takes {'images' if takes_images else 'texts'}, for which {option} means nothing."
