@@ -48,7 +48,7 @@ def main(
     settings = replace(usual.settings, epochs=epochs or usual.settings.epochs)
     model = {**usual.model, "width": width or usual.model["width"]}
     result: dict[str, Any] = {"description": glyph_scans(merge_identical=False).description, "seeds": seeds}
-    result |= {"settings": {"epochs": settings.epochs, "batch_size": settings.batch_size, "k": K, **model}}
+    result |= {"settings": {"epochs": settings.epochs, "pairs_per_batch": settings.pairs_per_batch, "k": K, **model}}
     trained: dict[str, list[dict[str, Any]]] = {}
     contenders = {f"apart, guard {guard}": (False, guard) for guard in TRAINED} | {"merged (the truth)": (True, None)}
     for seed in range(seeds):

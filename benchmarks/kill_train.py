@@ -45,7 +45,7 @@ CLASSES = 90  # characters
 EPOCHS = 5
 KILLS_PER_RUN = 12  # at most: a run is to end some time
 PATIENCE = 300  # seconds that a life may take
-SMALL = Settings(epochs=EPOCHS, batch_size=16, bits=64)
+SMALL = Settings(epochs=EPOCHS, pairs_per_batch=16, bits=64)
 WHOLE = 200  # kills
 CONFIGURATIONS: dict[str, tuple[bool, Settings]] = {  # paired, how
     "lsh": (False, SMALL),

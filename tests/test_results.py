@@ -136,7 +136,7 @@ def test_a_comparison_that_fails_leaves_the_others_alone(tmp_path, monkeypatch, 
     (tmp_path / "all-MiniLM-L6-v2").mkdir()
     out = tmp_path / "results"
     line = [str(tmp_path), "--only", "medquad,cjk", "--out", str(out), "--runs", str(tmp_path / "runs"), "--jobs", "2"]
-    small = ["--seeds", "1", "--epochs", "1", "--batch-size", "4", "--samplers", "random"]
+    small = ["--seeds", "1", "--epochs", "1", "--pairs-per-batch", "4", "--samplers", "random"]
     monkeypatch.setattr(sys, "argv", ["compare_all", *line, "--", *small])
     with pytest.raises(SystemExit, match=r"^1$"):
         typer.run(compare_all.main)

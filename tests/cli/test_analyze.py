@@ -50,7 +50,7 @@ def test_embeddings_from_a_file(embeddings):
 
 def test_a_training_run(tmp_path):
     data = str(write_glyph_file(tmp_path / "own.npz", classes=120))
-    settings = Settings(epochs=1, batch_size=8, bits=64)
+    settings = Settings(epochs=1, pairs_per_batch=8, bits=64)
     train_by_name(DataSource(data), settings, tmp_path / "run", model={"width": 8, "dim": 32}, show_progress=False)
     code, _, err = run("analyze", tmp_path / "run", "--bits", "64", "--k", "10")
     assert (code, err) == (0, "")

@@ -111,7 +111,7 @@ def leave_unfinished(glyph_file, folder):
         if epoch["epoch"] == 1:
             raise Interrupted(signal.SIGINT)
 
-    settings = Settings(epochs=3, batch_size=8, bits=64)
+    settings = Settings(epochs=3, pairs_per_batch=8, bits=64)
     model = {"encoder": "convnet", "width": 8, "dim": 32}
     with pytest.raises(Interrupted):
         train_by_name(DataSource(str(glyph_file)), settings, folder, model=model, report=stop, show_progress=False)
@@ -216,7 +216,7 @@ def in_use(folder):
 @pytest.fixture
 def two_at_a_time(glyph_file, tmp_path):
     """Start a comparison that trains two runs at a time, and wait until both are in their epochs."""
-    arguments = ("compare", glyph_file, "--samplers", "random", "--seeds", "3", *NETWORK, "--batch-size", "4")
+    arguments = ("compare", glyph_file, "--samplers", "random", "--seeds", "3", *NETWORK, "--pairs-per-batch", "4")
     arguments += ("--jobs", "2", "--out", tmp_path)
     process = start(*arguments, "--epochs", "300", env={**os.environ, "COLUMNS": "300"})
     folders = [tmp_path / f"random-seed{i}" for i in (0, 1)]

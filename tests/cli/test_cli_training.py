@@ -16,7 +16,7 @@ from tests.processes import wait_until
 from tests.toys import write_glyph_file
 
 NETWORK = ("--model-option", "width=8", "--model-option", "dim=32")
-QUICK = ("--epochs", "3", *NETWORK, "--batch-size", "8")
+QUICK = ("--epochs", "3", *NETWORK, "--pairs-per-batch", "8")
 LONGER = ("--epochs", "16", *QUICK[2:])
 
 

@@ -39,7 +39,7 @@ def test_two_epochs(tmp_path, monkeypatch, name, write, options, sampler):
     (tmp_path / "own").mkdir()
     data = load_data(name, write(tmp_path / "own"), **options)
     torch.manual_seed(0)
-    settings = Settings(sampler=sampler, bits=64, epochs=2, batch_size=2)
+    settings = Settings(sampler=sampler, bits=64, epochs=2, pairs_per_batch=2)
     result = train(Letters(), data, settings, tmp_path / "run", device="cpu", show_progress=False)
     assert result["metrics"]["queries"] == len(data.test.query_labels)
     assert 0 <= result["metrics"]["recall@1"] <= 1

@@ -10,7 +10,7 @@ from lookalike.training.comparison import compare, train_by_name
 from lookalike.training.settings import Settings
 from tests.toys import write_glyph_file
 
-SMALL = {"epochs": 2, "batch_size": 8, "bits": 64}
+SMALL = {"epochs": 2, "pairs_per_batch": 8, "bits": 64}
 NETWORK = {"width": 8, "dim": 32}
 
 

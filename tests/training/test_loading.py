@@ -65,7 +65,7 @@ def test_an_image_that_turns_unreadable_costs_no_step(tmp_path, monkeypatch, whe
     monkeypatch.setattr("lookalike.training.loop.batches_ahead", lambda _: ahead)
     (tmp_path / "sop").mkdir()
     root = write_sop(tmp_path / "sop")
-    settings = Settings(epochs=3, batch_size=2, bits=64)
+    settings = Settings(epochs=3, pairs_per_batch=2, bits=64)
 
     def trained(out, data, **options):
         torch.manual_seed(0)
@@ -103,6 +103,6 @@ def test_a_failure_in_the_evaluation_costs_no_epoch(tmp_path, monkeypatch):
 
     monkeypatch.setattr("lookalike.training.loop.evaluate", fail)
     with pytest.raises(RuntimeError, match="out of memory"):
-        train(toy_model(), toy_data(), Settings(epochs=2, batch_size=8, bits=64), tmp_path, device="cpu")
+        train(toy_model(), toy_data(), Settings(epochs=2, pairs_per_batch=8, bits=64), tmp_path, device="cpu")
     checkpoint = torch.load(tmp_path / "checkpoint.pt", weights_only=True)
     assert checkpoint["step"] == len(checkpoint["this_epoch"]["losses"]) > 0

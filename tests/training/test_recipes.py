@@ -33,7 +33,7 @@ def test_the_papers_settings(name):
     found = recipe(name)
     settings = found.settings
     assert (found.model["encoder"], settings.epochs, settings.learning_rate) == PAPER[name]
-    assert (settings.batch_size, settings.label_smoothing, settings.weight_decay) == (128, 0.1, 0.01)
+    assert (settings.pairs_per_batch, settings.label_smoothing, settings.weight_decay) == (128, 0.1, 0.01)
 
 
 @pytest.mark.parametrize("name", READ)
@@ -91,7 +91,7 @@ def test_train_resume_analyze_and_report_on_texts(tmp_path):
     model = save_text_model(tmp_path / "model")
     (tmp_path / "data").mkdir()
     root = write_msmarco(tmp_path / "data")
-    options = ("--model", f"sentence-transformers:{model}", "--batch-size", "2", "--out", tmp_path / "run")
+    options = ("--model", f"sentence-transformers:{model}", "--pairs-per-batch", "2", "--out", tmp_path / "run")
     code, out, err = run("train", "msmarco", "--root", root, *options, "--epochs", "2", cwd=tmp_path)
     assert (code, err) == (0, "")
     lines = [line for line in out.splitlines() if line.startswith("epoch")]
@@ -121,7 +121,7 @@ def test_compare_on_images_is_the_papers_table(run_here, tmp_path, capsys):
         f"transformers:{model}",
         "--epochs",
         "2",
-        "--batch-size",
+        "--pairs-per-batch",
         "2",
         "--seeds",
         "1",

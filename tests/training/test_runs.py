@@ -26,7 +26,7 @@ FILES = {"run.json", "metrics.jsonl", "result.json", "model"}
 
 
 def quick(**options):
-    return Settings(**{"bits": 64, "epochs": 2, "batch_size": 16, **options})
+    return Settings(**{"bits": 64, "epochs": 2, "pairs_per_batch": 16, **options})
 
 
 def trained(out, settings=None, **options):

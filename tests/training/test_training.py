@@ -25,7 +25,7 @@ TIMES = ("seconds", "mining_seconds", "mining_share", "mining_seconds_per_epoch"
 
 
 def quick(sampler="lsh", **options):
-    return Settings(**{"bits": 64, "epochs": 4, "batch_size": 8, **parse_strategy(sampler), **options})
+    return Settings(**{"bits": 64, "epochs": 4, "pairs_per_batch": 8, **parse_strategy(sampler), **options})
 
 
 def metrics(folder):
@@ -62,7 +62,7 @@ def hardest_negatives(model, folder):
     hardest = {}
     for sampler in ("random", "lsh"):
         seen = []
-        settings = quick(sampler, batch_size=5, learning_rate=1e-9)
+        settings = quick(sampler, pairs_per_batch=5, learning_rate=1e-9)
         train(model, toy_data(classes=100), settings, folder / sampler, report=seen.append)
         hardest[sampler] = [epoch["hardest_negative"] for epoch in seen[1:]]
     assert hardest["lsh"][0] == pytest.approx(hardest["random"][0], abs=0.02)  # nothing is known in the first epoch
@@ -339,7 +339,7 @@ def test_schedule_rises_then_falls_to_zero():
     [
         ({"sampler": "hardest"}, "no sampler 'hardest'; there are random, batchhard, full, incremental, lsh"),
         ({"epochs": 0}, "epochs must be at least 1"),
-        ({"batch_size": 1}, "batch_size must be at least 2"),
+        ({"pairs_per_batch": 1}, "pairs_per_batch must be at least 2"),
         ({"learning_rate": 0.0}, "learning_rate must be above 0"),
         ({"warmup": 1.0}, "warmup must be at least 0 and below 1, got 1"),
         ({"guard": 7.0}, "guard must be above 0 and at most 2, got 7"),

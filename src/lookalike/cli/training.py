@@ -53,7 +53,7 @@ def train(
         float | None, typer.Option(help="Share of true neighbours that auto aims for.", show_default="0.5")
     ] = None,
     epochs: Epochs = None,
-    batch_size: BatchSize = None,
+    pairs_per_batch: BatchSize = None,
     learning_rate: LearningRate = None,
     hardness: Hardness = None,
     guard: Guard = None,
@@ -84,7 +84,7 @@ def train(
         "bits": _bits(bits),
         "target_overlap": target_overlap,
         "epochs": epochs,
-        "batch_size": batch_size,
+        "pairs_per_batch": pairs_per_batch,
         "learning_rate": learning_rate,
         "hardness": hardness,
         "guard": guard,
@@ -117,7 +117,7 @@ def compare(
     ] = "random,batchhard,full,incremental,lsh:128,lsh:512",
     seeds: Annotated[int, typer.Option(min=1, help="Runs per sampler.")] = 3,
     epochs: Epochs = None,
-    batch_size: BatchSize = None,
+    pairs_per_batch: BatchSize = None,
     learning_rate: LearningRate = None,
     hardness: Hardness = None,
     guard: Guard = None,
@@ -137,7 +137,7 @@ def compare(
 
     settings = {
         "epochs": epochs,
-        "batch_size": batch_size,
+        "pairs_per_batch": pairs_per_batch,
         "learning_rate": learning_rate,
         "hardness": hardness,
         "guard": guard,

@@ -40,7 +40,7 @@ NUMBERED = Kind("the number of an epoch", lambda value: INTEGER.fits(value) and 
 SETTINGS = {
     "bits": BITS,
     "epochs": COUNT,
-    "batch_size": COUNT,
+    "pairs_per_batch": COUNT,
     "hardness": SHARE,
     "seed": INTEGER,
     "data": TEXT,

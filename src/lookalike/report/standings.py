@@ -150,7 +150,7 @@ def _conditions(content: dict[str, Any]) -> str:
     settings: dict[str, Any] = next(iter(content["settings"].values()), {})
     about = [content.get("encoder"), content.get("model")]
     about += [_counted(settings["epochs"], "epoch")] if "epochs" in settings else []
-    about += [f"{settings['batch_size']} pairs per batch"] if "batch_size" in settings else []
+    about += [f"{settings['pairs_per_batch']} pairs per batch"] if "pairs_per_batch" in settings else []
     about.append(_counted(content["seeds"], "seed"))
     model = ", ".join(part for part in about if part)
     spread = ", ± standard deviation, over random (R@1) ± standard error" if content["seeds"] > 1 else ""

@@ -315,6 +315,7 @@ def conditions(table: dict[str, Any]) -> str:
     at_a_time = f", {table['jobs']} runs at a time, so without times" if table["jobs"] > 1 else ""
     return (
         f"{about[0].upper()}{about[1:]}. {model[0].upper()}{model[1:]}, {settings['epochs']} epochs, "
-        f"{settings['batch_size']} pairs per batch, {table['seeds']} seed{'s' if several else ''}; in points{spread}; "
+        f"{settings['pairs_per_batch']} pairs per batch, {table['seeds']} seed{'s' if several else ''}; "
+        f"in points{spread}; "
         f"{where}{at_a_time}."
     )

@@ -57,7 +57,7 @@ class TrainingLoop:
         self.precision = step_precision(settings, device)
         self.scaler = torch.amp.GradScaler(enabled=self.precision == torch.float16)
         # This fits: a step takes twice the batch size as well, and keeps gradients.
-        self.embedding_batch = max(EMBEDDING_BATCH, 2 * settings.batch_size)
+        self.embedding_batch = max(EMBEDDING_BATCH, 2 * settings.pairs_per_batch)
         lists = data.train_exclude
         self.exclusions = None if lists is None else Exclusions(lists, self.sampler.num_samples)
         self.num_steps = settings.epochs * len(self.sampler)

@@ -56,27 +56,27 @@ def recipe(data: str) -> Recipe:
 
 def glyphs() -> Recipe:
     """Few classes, so small batches: in a large one random negatives are hard enough. Minutes on two cores."""
-    return Recipe(settings=Settings(epochs=10, batch_size=32), model=GLYPH_NETWORK)
+    return Recipe(settings=Settings(epochs=10, pairs_per_batch=32), model=GLYPH_NETWORK)
 
 
 def glyph_file() -> Recipe:
     """Many classes, as in Chinese and Japanese; a GPU is advisable."""
-    return Recipe(settings=Settings(epochs=12, batch_size=64), model={**GLYPH_NETWORK, "width": 32})
+    return Recipe(settings=Settings(epochs=12, pairs_per_batch=64), model={**GLYPH_NETWORK, "width": 32})
 
 
 def cross_view() -> Recipe:
     """The paper's for CVUSA, CVACT and VIGOR."""
-    return Recipe(settings=Settings(epochs=40, batch_size=128, learning_rate=1e-3), model=CONVNEXT)
+    return Recipe(settings=Settings(epochs=40, pairs_per_batch=128, learning_rate=1e-3), model=CONVNEXT)
 
 
 def products() -> Recipe:
     """The paper's for SOP and InShop; also for images of one's own."""
-    return Recipe(settings=Settings(epochs=10, batch_size=128, learning_rate=1e-3), model=CONVNEXT)
+    return Recipe(settings=Settings(epochs=10, pairs_per_batch=128, learning_rate=1e-3), model=CONVNEXT)
 
 
 def passages() -> Recipe:
     """The paper's for MS MARCO; its 8.8 million passages are embedded once, after the last epoch."""
-    settings = Settings(epochs=10, batch_size=128, learning_rate=1e-4, evaluate_every=0)
+    settings = Settings(epochs=10, pairs_per_batch=128, learning_rate=1e-4, evaluate_every=0)
     return Recipe(settings=settings, model=DISTILROBERTA)
 
 

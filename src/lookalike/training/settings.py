@@ -62,7 +62,7 @@ class Settings:
     target_overlap: float = 0.5
     """The share of the true neighbours that "auto" aims for."""
     epochs: int = 10
-    batch_size: int = 128
+    pairs_per_batch: int = 128
     """Pairs per batch."""
     learning_rate: float = 1e-3
     weight_decay: float = 0.01
@@ -96,10 +96,10 @@ class Settings:
         parse_strategy(self.sampler)
         if self.bits != "auto":
             checked_bits(self.bits)
-        for name in ("epochs", "batch_size", "clusters"):
+        for name in ("epochs", "pairs_per_batch", "clusters"):
             checked_positive(name, getattr(self, name))
-        if self.batch_size < 2:
-            raise ValueError("batch_size must be at least 2: a pair alone has no negative.")
+        if self.pairs_per_batch < 2:
+            raise ValueError("pairs_per_batch must be at least 2: a pair alone has no negative.")
         for name in ("evaluate_every", "seed"):
             _check_count(name, getattr(self, name))
         for name, allowed in RANGES.items():

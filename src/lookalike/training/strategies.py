@@ -43,7 +43,7 @@ class Sampled(Protocol):
 def make_sampler(part: Sampled, settings: Settings, exclude: tuple[Tensor, Tensor] | None = None) -> EpochBatchSampler:
     """Make the sampler of a strategy; `exclude` holds the ids to exclude as negatives, per sample."""
     common: dict[str, Any] = {"pairs": part.pairs, "seed": settings.seed}
-    batch_size = settings.batch_size * (2 if part.pairs is None else 1)
+    batch_size = settings.pairs_per_batch * (2 if part.pairs is None else 1)
     if settings.sampler in ("random", "batchhard"):
         return RandomBatchSampler(part.labels, batch_size, **common)
     common |= {
@@ -84,7 +84,7 @@ def compile_ahead(
     else:
         small = _Miniature(labels=None if part.labels is None else torch.arange(n), pairs=n)
     none_excluded = torch.zeros(n + 1, dtype=torch.int64), torch.zeros(0, dtype=torch.int64)
-    sampler = make_sampler(small, replace(settings, batch_size=8), None if exclude is None else none_excluded)
+    sampler = make_sampler(small, replace(settings, pairs_per_batch=8), None if exclude is None else none_excluded)
     x = torch.randn(n, 8, generator=torch.Generator().manual_seed(0)).to(device)
     with _silent():  # what it warns of concerns the miniature
         for _ in range(3):

@@ -21,7 +21,7 @@ def trained_on_texts(tmp_path, encoder, **options):
         "".join(json.dumps({"query": f"{c} {d}", "reference": f"{d} {c}"}) + "\n" for c in "abcdefgh" for d in "xyz")
     )
     source = DataSource("texts", str(tmp_path / "pairs.jsonl"), {"test_share": 0.4})
-    settings = Settings(epochs=1, batch_size=4, bits=64, learning_rate=0.01)
+    settings = Settings(epochs=1, pairs_per_batch=4, bits=64, learning_rate=0.01)
     train_by_name(source, settings, tmp_path / "run", model={"encoder": encoder, **options}, show_progress=False)
     return RunFolder(tmp_path / "run")
 

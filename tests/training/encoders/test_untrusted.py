@@ -143,7 +143,7 @@ def test_no_code_of_a_run_is_run(sentence_model, tmp_path, poison, kind):
     )
     source = DataSource("texts", str(tmp_path / "pairs.jsonl"), {"test_share": 0.4})
     options = {"encoder": f"{kind}:{sentence_model}"}
-    train_by_name(source, Settings(epochs=1, batch_size=4, bits=64), tmp_path / "run", model=options)
+    train_by_name(source, Settings(epochs=1, pairs_per_batch=4, bits=64), tmp_path / "run", model=options)
     folder = RunFolder(tmp_path / "run")
     (folder.model / "evil.py").write_text(EVIL.format(marker=str(folder.path / "marker")))
     poison(folder.model)
