@@ -12,6 +12,7 @@ import lookalike
 NAMES = [
     "Batches",
     "CodeTable",
+    "Filters",
     "InfoNCE",
     "LSHBatchSampler",
     "Neighbours",

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from lookalike.hashing import SignHasher as SignHasher
     from lookalike.losses import InfoNCE as InfoNCE
     from lookalike.mining import mine_hard_negatives as mine_hard_negatives
+    from lookalike.negatives import Filters as Filters
     from lookalike.negatives import hard_negatives as hard_negatives
     from lookalike.negatives import hardest_positives as hardest_positives
     from lookalike.samplers import LSHBatchSampler as LSHBatchSampler
@@ -25,6 +26,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "Batches": "lookalike.batches",
     "CodeTable": "lookalike.codes",
+    "Filters": "lookalike.negatives",
     "InfoNCE": "lookalike.losses",
     "LSHBatchSampler": "lookalike.samplers",
     "Neighbours": "lookalike.search",
@@ -42,6 +44,7 @@ _HOMES = {
 __all__ = [
     "Batches",
     "CodeTable",
+    "Filters",
     "InfoNCE",
     "LSHBatchSampler",
     "Neighbours",

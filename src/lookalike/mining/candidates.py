@@ -12,7 +12,7 @@ from lookalike.mining.options import MISSING
 from lookalike.negatives import implied_cosine
 from lookalike.search import hamming_topk
 from lookalike.search.plain import popcount
-from lookalike.search.request import take_lists
+from lookalike.utils.lists import take_lists
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -66,7 +66,7 @@ class Searched:
             yield self._candidates(rows, wanted, shortlist)
 
     def _candidates(self, rows: Tensor, wanted: int, shortlist: int) -> Candidates:
-        offsets, positives = take_lists(self.offsets, self.positives, rows)
+        offsets, positives = take_lists((self.offsets, self.positives), rows)
         owners = torch.repeat_interleave(torch.arange(len(rows)), offsets.diff())
         codes = self.query_codes[rows].to(self.corpus_codes.device)
         found = hamming_topk(

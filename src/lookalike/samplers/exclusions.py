@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import zlib
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from lookalike.search.request import checked_lists, take_lists
+from lookalike.utils.lists import checked_lists, lists_among, lists_checksum, take_lists
 
 
 class Exclusions:
@@ -22,22 +21,17 @@ class Exclusions:
     """
 
     def __init__(self, lists: tuple[Any, Any], n: int) -> None:
-        self.offsets, self.ids = checked_lists(lists, n, n, torch.device("cpu"))
+        self.offsets, self.ids = checked_lists("exclude", lists, n, n, torch.device("cpu"))
         self.n = n
-        self.checksum = zlib.crc32(self.ids.numpy().tobytes(), zlib.crc32(self.offsets.numpy().tobytes()))
+        self.checksum = lists_checksum((self.offsets, self.ids))
 
     def among(self, samples: Tensor) -> tuple[Tensor, Tensor]:
         """The lists of some samples as positions among them; what is not among them is left out."""
-        place = torch.full((self.n,), -1)
-        place[samples] = torch.arange(len(samples))
-        offsets, ids = take_lists(self.offsets, self.ids, samples)
-        places = place[ids]
-        kept = torch.cat([places.new_zeros(1), (places >= 0).long().cumsum(0)])
-        return kept[offsets], places[places >= 0]
+        return lists_among((self.offsets, self.ids), samples, samples, self.n)
 
     def mask(self, rows: Tensor, columns: Tensor) -> Tensor:
         """Which of the columns' samples each of the rows' excludes, bool [rows, columns]."""
-        offsets, ids = take_lists(self.offsets, self.ids, rows)
+        offsets, ids = take_lists((self.offsets, self.ids), rows)
         row = torch.repeat_interleave(torch.arange(len(rows)), offsets.diff())
         ordered, places = columns.sort()
         found = torch.searchsorted(ordered, ids).clamp(max=max(0, len(columns) - 1))

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from lookalike.search.request import take_lists
 from lookalike.utils.checks import checked_labels, checked_positive
+from lookalike.utils.lists import Lists, row_numbers, take_lists
 
 TILE_ELEMENTS = 1 << 25  # similarities in memory at a time
 
@@ -27,7 +27,7 @@ def cosine_topk(
     *,
     query_labels: Any = None,
     reference_labels: Any = None,
-    exclude: tuple[Tensor, Tensor] | None = None,
+    exclude: Lists | None = None,
 ) -> Similar:
     """The k rows of `reference` with the largest cosine to each query and another label, by full comparison.
 
@@ -54,9 +54,7 @@ def cosine_topk(
         if query_labels is not None:
             similarity.masked_fill_(query_labels[rows, None] == reference_labels, -torch.inf)
         if exclude is not None:
-            some = torch.arange(len(query))[rows]
-            offsets, ids = take_lists(exclude[0].cpu(), exclude[1].cpu(), some)
-            row = torch.repeat_interleave(torch.arange(len(some)), offsets.diff())
-            similarity[row.to(similarity.device), ids.to(similarity.device)] = -torch.inf
+            offsets, ids = take_lists((exclude[0].cpu(), exclude[1].cpu()), torch.arange(len(query))[rows])
+            similarity[row_numbers(offsets).to(query.device), ids.to(query.device)] = -torch.inf
         scores[rows, :found], indices[rows, :found] = similarity.topk(found, dim=1)
     return Similar(scores, indices.masked_fill(scores == -torch.inf, -1))

@@ -6,7 +6,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from lookalike.utils.checks import checked_codes, checked_integers, checked_labels, checked_positive
+from lookalike.utils.checks import checked_codes, checked_labels, checked_positive
+from lookalike.utils.lists import Lists, checked_lists, take_lists
 
 
 class Neighbours(NamedTuple):
@@ -25,7 +26,7 @@ class Request:
     k: int
     query_labels: Tensor | None = None  # int64 [q]
     reference_labels: Tensor | None = None  # int64 [n]
-    exclude: tuple[Tensor, Tensor] | None = None  # int64 [q + 1] offsets, int64 [m] ids, ascending within a query
+    exclude: Lists | None = None  # ascending within a query
     progress: bool = False
     memory: int | None = None  # bytes a backend may work with beside the answer, where it can choose
 
@@ -61,7 +62,7 @@ class Request:
             self,
             query=self.query[rows],
             query_labels=None if self.query_labels is None else self.query_labels[rows],
-            exclude=None if self.exclude is None else take_lists(*self.exclude, rows),
+            exclude=None if self.exclude is None else take_lists(self.exclude, rows),
         )
 
     def excluded_pairs(self, first: int, last: int) -> tuple[Tensor, Tensor]:
@@ -108,39 +109,9 @@ def checked_request(
         k=checked_positive("k", k),
         query_labels=query_labels,
         reference_labels=reference_labels,
-        exclude=None if exclude is None else checked_lists(exclude, len(query), len(reference), query.device),
+        exclude=None
+        if exclude is None
+        else checked_lists("exclude", exclude, len(query), len(reference), query.device),
         progress=progress,
         memory=None if memory is None else checked_positive("memory", memory),
     )
-
-
-def checked_lists(exclude: tuple[Any, Any], q: int, n: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Lists of ids below n, one for each of q queries, as offsets and ids, ascending within a query.
-
-    Raises:
-        TypeError: They are no pair.
-        ValueError: Offsets or ids cannot be.
-    """
-    if not isinstance(exclude, (tuple, list)) or len(exclude) != 2:
-        raise TypeError("exclude must be a pair (offsets, ids), as in a CSR matrix.")
-    offsets = checked_integers("exclude offsets", exclude[0]).to(device)
-    ids = checked_integers("exclude ids", exclude[1]).to(device)
-    if len(offsets) != q + 1:
-        raise ValueError(f"exclude offsets must have length {q + 1} (queries + 1), got {len(offsets)}.")
-    lengths = offsets.diff()
-    if int(offsets[0]) != 0 or int(offsets[-1]) != len(ids) or bool((lengths < 0).any()):
-        raise ValueError(f"exclude offsets must rise from 0 to the number of ids, {len(ids)}, without falling.")
-    if len(ids) and (int(ids.min()) < 0 or int(ids.max()) >= n):
-        raise ValueError(f"exclude ids must be between 0 and {n - 1}, got {int(ids.min())} to {int(ids.max())}.")
-    rows = torch.repeat_interleave(torch.arange(q, device=ids.device), lengths)
-    by_id = ids.argsort(stable=True)
-    return offsets, ids[by_id[rows[by_id].argsort(stable=True)]]
-
-
-def take_lists(offsets: Tensor, ids: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
-    """The lists of some rows of a CSR pair, as a CSR pair."""
-    lengths = offsets[rows + 1] - offsets[rows]
-    taken = torch.cat([lengths.new_zeros(1), lengths.cumsum(0)])
-    positions = torch.arange(int(taken[-1]), device=ids.device)
-    positions += torch.repeat_interleave(offsets[rows] - taken[:-1], lengths)
-    return taken, ids[positions]

@@ -119,3 +119,17 @@ def checked_labels(name: str, labels: Any, n: int) -> Tensor:
     if len(checked) != n:
         raise ValueError(f"{name} must have one label per code, {n}, got {len(checked)}.")
     return checked
+
+
+def both_labels(query: Tensor, labels: Any, reference: Tensor, reference_labels: Any) -> tuple[Tensor, Tensor]:
+    """Labels of queries and references, int64, on their device.
+
+    Without labels every query is a class of its own; references have the queries' labels unless they have their own.
+    """
+    if reference_labels is not None and reference is query:
+        raise ValueError("reference_labels were given without a reference.")
+    labels = torch.arange(len(query)) if labels is None else checked_labels("labels", labels, len(query))
+    if reference_labels is None:
+        reference_labels = checked_labels("reference_labels (by default the labels)", labels, len(reference))
+    reference_labels = checked_labels("reference_labels", reference_labels, len(reference))
+    return labels.to(query.device), reference_labels.to(query.device)

@@ -1,11 +1,13 @@
+from dataclasses import fields
+
 import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lookalike import hard_negatives, hardest_positives
-from lookalike.negatives import implied_cosine
+from lookalike import Filters, hard_negatives, hardest_positives
+from lookalike.negatives import exact_hard_negatives, implied_cosine
 from lookalike.search.plain import hamming_distances
 
 
@@ -22,7 +24,7 @@ def plain_hard_negatives(codes, labels, targets, target_labels, k, positive_scor
     for i, distances in enumerate(hamming_distances(codes, targets).tolist()):
         ranked = sorted((d, j) for j, d in enumerate(distances) if labels[i] != target_labels[j])
         chosen = []
-        for d, j in ranked[range_min:range_max]:
+        for d, j in ranked[:range_max]:
             score = float(np.cos(np.pi * d / bits))
             positive = positive_scores[i]
             if limits.get("max_score") is not None and score > limits["max_score"]:
@@ -35,7 +37,7 @@ def plain_hard_negatives(codes, labels, targets, target_labels, k, positive_scor
             if positive is not None and relative is not None and score > positive - abs(positive) * relative:
                 continue
             chosen.append(j)
-        answer.append((chosen + [-1] * k)[:k])
+        answer.append((chosen[range_min:] + [-1] * k)[:k])
     return answer
 
 
@@ -71,7 +73,7 @@ def test_filters_match_the_plain_version(
         same = [d for j, d in enumerate(row) if labels[j] == labels[i] and (two_towers or j != i)]
         scores.append(float(np.cos(np.pi * max(same) / 40)) if same else None)
     expected = plain_hard_negatives(codes, labels, targets, labels, k, scores, **filters)
-    found = hard_negatives(codes, labels, k, **towers, **filters)
+    found = hard_negatives(codes, labels, k, **towers, filters=Filters(**filters))
     assert found.indices.tolist() == expected
     present = found.indices >= 0
     distances = hamming_distances(codes, targets).gather(1, found.indices.clamp(min=0))
@@ -83,7 +85,7 @@ def test_search_goes_on_until_k_pass():
     """Ninety of the nearest are too similar; ten negatives come back all the same."""
     near = torch.zeros(90, 16, dtype=torch.uint8)
     codes = torch.cat([torch.zeros(1, 16, dtype=torch.uint8), near, random_codes(60, 128)])
-    found = hard_negatives(codes, None, 10, max_score=0.9)
+    found = hard_negatives(codes, None, 10, filters=Filters(max_score=0.9))
     assert (found.indices[0] > 90).all()
 
 
@@ -92,15 +94,21 @@ def test_exclude_reaches_every_round():
     banned = hard_negatives(codes, None, 1).indices.flatten()
     exclude = (torch.arange(121), banned)
     for filters in ({}, {"max_score": 0.2}):
-        found = hard_negatives(codes, None, 20, exclude=exclude, **filters)
+        found = hard_negatives(codes, None, 20, filters=Filters(exclude=exclude, **filters))
         assert (found.indices != banned[:, None]).all()
 
 
 def test_given_positives_decide_the_margin():
     codes = torch.tensor([[0b0], [0b1], [0b11], [0b111111]], dtype=torch.uint8)
-    assert hard_negatives(codes, None, 1, positives=[2, 2, 0, 0], absolute_margin=0).indices[0].tolist() == [2]
-    assert hard_negatives(codes, None, 1, positives=[3, 2, 0, 0], absolute_margin=0).indices[0].tolist() == [3]
-    assert hard_negatives(codes, None, 1, positives=[-1] * 4, absolute_margin=0).indices[0].tolist() == [1]
+    assert hard_negatives(codes, None, 1, positives=[2, 2, 0, 0], filters=Filters(absolute_margin=0)).indices[
+        0
+    ].tolist() == [2]
+    assert hard_negatives(codes, None, 1, positives=[3, 2, 0, 0], filters=Filters(absolute_margin=0)).indices[
+        0
+    ].tolist() == [3]
+    assert hard_negatives(codes, None, 1, positives=[-1] * 4, filters=Filters(absolute_margin=0)).indices[
+        0
+    ].tolist() == [1]
 
 
 def test_pairs_without_labels_never_get_their_own_reference():
@@ -116,6 +124,8 @@ def test_pairs_without_labels_never_get_their_own_reference():
         ({"k": 0}, ValueError, "k must be at least 1"),
         ({"range_min": -1}, ValueError, "range_min must be at least 0, got -1."),
         ({"range_max": 1}, ValueError, "must leave room for k=2 negatives, got range_min=0 and range_max=1"),
+        ({"range_min": 3, "range_max": 3}, ValueError, "range_max must be above range_min"),
+        ({"range_min": 1.5}, TypeError, "range_min must be an integer, got float."),
         ({"min_score": 0.5, "max_score": 0.2}, ValueError, "min_score=0.5 is above max_score=0.2: nothing can pass."),
         ({"labels": [1, 2]}, ValueError, "labels must have one label per code, 4, got 2."),
         ({"labels": [1.0] * 4}, TypeError, "labels must be integers"),
@@ -129,9 +139,12 @@ def test_pairs_without_labels_never_get_their_own_reference():
     ],
 )
 def test_bad_input_gets_a_sentence(change, error, sentence):
-    arguments = {"codes": random_codes(4, 16), "labels": [0, 1, 2, 3], "k": 2} | change
+    names = {each.name for each in fields(Filters)}
+    filters = {name: value for name, value in change.items() if name in names}
+    others = {name: value for name, value in change.items() if name not in names}
+    arguments = {"codes": random_codes(4, 16), "labels": [0, 1, 2, 3], "k": 2} | others
     with pytest.raises(error, match=sentence):
-        hard_negatives(**arguments)
+        hard_negatives(**arguments, filters=Filters(**filters))
 
 
 def plain_hardest(codes, labels, targets, target_labels, one_table):
@@ -175,3 +188,38 @@ def test_hardest_positives_of_a_class_of_thousands():
 
 def test_implied_cosine():
     assert torch.allclose(implied_cosine(torch.tensor([0, 32, 64]), 64), torch.tensor([1.0, 0.0, -1.0]).double())
+
+
+@given(
+    seed=st.integers(0, 10**6),
+    n=st.sampled_from([1, 2, 40]),
+    classes=st.sampled_from([1, 3, 40]),
+    range_min=st.sampled_from([0, 3]),
+    max_score=st.sampled_from([None, 0.3]),
+    min_score=st.sampled_from([None, -0.3]),
+    absolute_margin=st.sampled_from([None, 0.1]),
+    relative_margin=st.sampled_from([None, 0.1]),
+    two_towers=st.booleans(),
+)
+def test_exact_filters_match_the_plain_version(seed, n, classes, range_min, two_towers, **limits):
+    """The same filters on floats: integers in few dimensions, so that cosines tie and are exact."""
+    generator = torch.manual_seed(seed)
+    query, reference = torch.randint(1, 9, (2, n, 4), generator=generator).float()
+    labels = torch.randint(0, classes, (n,), generator=generator)
+    reference = reference if two_towers else query
+    unit = [torch.nn.functional.normalize(x, dim=1) for x in (query, reference)]
+    similarity = unit[0] @ unit[1].T
+    k, expected = 5, []
+    for i in range(n):
+        same = [similarity[i, j] for j in range(n) if labels[i] == labels[j] and (two_towers or i != j)]
+        row = torch.where(labels == labels[i], -torch.inf, similarity[i])[None]
+        passed = row > -torch.inf
+        positive = torch.tensor([min(same) if same else torch.inf])
+        for mask in Filters(**limits).dropped(row, positive).values():
+            passed &= ~mask
+        kept = sorted(row[passed].tolist(), reverse=True)[range_min:]
+        expected.append((kept + [-torch.inf] * k)[:k])
+    towers = {"reference": reference} if two_towers else {}
+    found = exact_hard_negatives(query, labels, k, filters=Filters(range_min=range_min, **limits), **towers)
+    assert torch.allclose(found.scores, torch.tensor(expected).view(n, k), atol=1e-6)
+    assert ((found.indices >= 0) == (found.scores > -torch.inf)).all()

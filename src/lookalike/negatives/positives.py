@@ -1,0 +1,77 @@
+"""The hardest positive of each sample: the least similar one of its label."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from lookalike.negatives.spaces import HAMMING
+from lookalike.utils.checks import both_labels, checked_codes
+from lookalike.utils.lists import each_itself
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from lookalike.negatives.spaces import Space
+
+SMALL_CLASS = 32  # classes up to this size are compared all at once, larger ones searched one by one
+GATHER_BYTES = 1 << 21  # larger gathers leave the cache and take longer
+
+
+def hardest_positives(codes: Any, labels: Any, *, reference: Any = None, reference_labels: Any = None) -> Tensor:
+    """Find the farthest sample of the same label, ties by the smaller id; -1 where there is none.
+
+    Args:
+        codes: Packed codes of the queries, uint8 `[n, bits / 8]`.
+        labels: Integers `[n]`.
+        reference: Codes to choose from, for two towers; by default the queries themselves, each without itself.
+        reference_labels: Integers, one per reference; by default `labels`.
+
+    Returns:
+        Indices into the reference, int64 `[n]`.
+
+    Examples:
+        >>> import torch
+        >>> codes = torch.tensor([[0b0000], [0b0001], [0b0111], [0b1111]], dtype=torch.uint8)
+        >>> hardest_positives(codes, [5, 5, 5, 7]).tolist()
+        [2, 2, 0, -1]
+    """
+    query = checked_codes("codes", codes)
+    reference = query if reference is None else checked_codes("reference", reference).to(query.device)
+    labels, reference_labels = both_labels(query, labels, reference, reference_labels)
+    return least_similar_positives(HAMMING, query, labels, reference, reference_labels)
+
+
+def least_similar_positives(
+    space: Space, query: Tensor, labels: Tensor, reference: Tensor, reference_labels: Tensor
+) -> Tensor:
+    """Do what `hardest_positives` does in any space; no row is its own positive where `reference` is `query`."""
+    within = reference is query
+    by_label = reference_labels.argsort(stable=True)  # ids ascend within a label
+    sorted_labels = reference_labels[by_label]
+    starts = torch.searchsorted(sorted_labels, labels)
+    sizes = torch.searchsorted(sorted_labels, labels, right=True) - starts
+    opposite = space.opposite(reference)
+    hardest = torch.full((len(query),), -1, dtype=torch.int64, device=query.device)
+    size = 1
+    while size <= SMALL_CLASS:
+        rows = ((sizes <= size) & (sizes > size // 2)).nonzero().flatten()
+        for part in torch.split(rows, max(1, GATHER_BYTES // (size * query[0].nbytes))):
+            positions = starts[part, None] + torch.arange(size, device=query.device)  # [m, size]
+            candidates = by_label[positions.clamp(max=len(by_label) - 1)]
+            absent = positions >= (starts + sizes)[part, None]
+            if within:
+                absent |= candidates == part[:, None]
+            scores = space.scores(space.compare(query[part, None], opposite[candidates]), query.shape[1])
+            scores = scores.masked_fill(absent, -torch.inf)
+            farthest = scores.argmax(1, keepdim=True)  # the first of equals
+            best = candidates.gather(1, farthest).masked_fill(absent.gather(1, farthest), -1)
+            hardest[part] = best.flatten()
+        size *= 2
+    for label in labels[sizes > SMALL_CLASS].unique():
+        rows = (labels == label).nonzero().flatten()
+        members = (reference_labels == label).nonzero().flatten()
+        itself = each_itself(len(rows)) if within else None
+        hardest[rows] = members[space.topk(query[rows], opposite[members], 1, exclude=itself)[1][:, 0]]
+    return hardest
