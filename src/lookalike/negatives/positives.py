@@ -69,7 +69,7 @@ def least_similar_positives(
             best = candidates.gather(1, farthest).masked_fill(absent.gather(1, farthest), -1)
             hardest[part] = best.flatten()
         size *= 2
-    for label in labels[sizes > SMALL_CLASS].unique():
+    for label in torch.unique(labels[sizes > SMALL_CLASS]):
         rows = (labels == label).nonzero().flatten()
         members = (reference_labels == label).nonzero().flatten()
         itself = each_itself(len(rows)) if within else None
