@@ -9,7 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from lookalike.utils.checks import as_tensor, checked_bits, checked_positive
+from lookalike.utils.checks import checked_bits, checked_positive
+from lookalike.utils.tensors import as_tensor
 
 if TYPE_CHECKING:
     from collections.abc import Callable

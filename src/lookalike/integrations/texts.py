@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from lookalike.samplers import LSHBatchSampler
-from lookalike.utils.checks import checked_labels
+from lookalike.utils.tensors import checked_labels
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

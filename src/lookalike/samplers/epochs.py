@@ -19,7 +19,8 @@ from lookalike.samplers.labels import check_positives, compact_labels
 from lookalike.samplers.observations import checked_ids, checked_towers
 from lookalike.samplers.pairs import count_pairs, neighbours_of_pairs, pair_samples
 from lookalike.utils import ranks
-from lookalike.utils.checks import check_one_dimension, checked_positive
+from lookalike.utils.checks import checked_positive
+from lookalike.utils.tensors import check_one_dimension
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

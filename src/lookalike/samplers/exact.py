@@ -12,7 +12,8 @@ from lookalike.samplers import states
 from lookalike.samplers.epochs import EpochBatchSampler
 from lookalike.search.cosine import cosine_topk
 from lookalike.utils import ranks
-from lookalike.utils.checks import as_tensor, check_embeddings, check_one_dimension, checked_positive
+from lookalike.utils.checks import checked_positive
+from lookalike.utils.tensors import as_tensor, check_embeddings, check_one_dimension
 
 MODES = ("full", "incremental")
 PAIRING_BITS = 512  # positives are chosen by codes here too, made for the occasion

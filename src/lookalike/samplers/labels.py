@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lookalike.utils.checks import checked_integers
+from lookalike.utils.tensors import checked_integers
 
 if TYPE_CHECKING:
     from lookalike.utils.arrays import Array
