@@ -27,7 +27,7 @@ class Exclusions:
 
     def among(self, samples: Tensor) -> tuple[Tensor, Tensor]:
         """The lists of some samples as positions among them; what is not among them is left out."""
-        return lists_among((self.offsets, self.ids), samples, samples, self.n)
+        return lists_among((self.offsets, self.ids), samples, samples)
 
     def mask(self, rows: Tensor, columns: Tensor) -> Tensor:
         """Which of the columns' samples each of the rows' excludes, bool [rows, columns]."""

@@ -17,11 +17,11 @@ from torch import Tensor, nn
 from lookalike.analysis.tracking import OverlapTracker
 from lookalike.evaluation import evaluate
 from lookalike.samplers import LSHBatchSampler
-from lookalike.samplers.exclusions import Exclusions
 from lookalike.training.embedding import embed
 from lookalike.training.loading import batches_ahead, moved, read, read_ahead
 from lookalike.training.optimization import make_optimizer, schedule, step_precision
 from lookalike.training.strategies import compile_ahead, make_loss, make_sampler
+from lookalike.utils.lists import Lists, checked_lists, lists_among, lists_mask
 from lookalike.utils.progress import progress_bar, working
 
 if TYPE_CHECKING:
@@ -58,8 +58,8 @@ class TrainingLoop:
         self.scaler = torch.amp.GradScaler(enabled=self.precision == torch.float16)
         # This fits: a step takes twice the batch size as well, and keeps gradients.
         self.embedding_batch = max(EMBEDDING_BATCH, 2 * settings.pairs_per_batch)
-        lists = data.train_exclude
-        self.exclusions = None if lists is None else Exclusions(lists, self.sampler.num_samples)
+        n, lists = self.sampler.num_samples, data.train_exclude
+        self.exclude = None if lists is None else checked_lists("exclude", lists, n, n, torch.device("cpu"))
         self.num_steps = settings.epochs * len(self.sampler)
         self.epoch = self.step = 0
         self.zero_shot: dict[str, Any] | None = None  # metrics before the first step
@@ -152,8 +152,8 @@ class TrainingLoop:
         for group in self.optimizer.param_groups:
             group["lr"] = self.settings.learning_rate * schedule(self.step, self.num_steps, self.settings.warmup)
         query, reference = self._embed_both(query_input, reference_input)
-        ignored = self._ignored(ids)
-        loss = self.criterion(query, reference, ignore=ignored)
+        exclude = None if self.exclude is None else lists_among(self.exclude, *self._sides(ids))
+        loss = self.criterion(query, reference, exclude)
         self.optimizer.zero_grad(set_to_none=True)
         self.scaler.scale(loss).backward()
         if self.settings.clip:
@@ -169,14 +169,8 @@ class TrainingLoop:
                 self.sampler.observe(ids, query=query, reference=reference)
         if self.tracker is not None:
             self._track(ids, query, reference)
-        self._unseen.append(torch.stack([loss.detach(), hardest_similarity(query, reference, ignored)]))
+        self._unseen.append(torch.stack([loss.detach(), hardest_similarity(query, reference, exclude)]))
         self.step += 1
-
-    def _ignored(self, ids: Tensor) -> Tensor | None:
-        """Which references of the batch are neither positive nor negative to which queries."""
-        if self.exclusions is None:
-            return None
-        return self.exclusions.mask(*self._sides(ids)).to(self.device, non_blocking=True)
 
     def _track(self, ids: Tensor, query: Tensor, reference: Tensor) -> None:
         tracker = cast("OverlapTracker", self.tracker)
@@ -341,11 +335,11 @@ class TrainingLoop:
             self.seconds[name] += time.perf_counter() - began
 
 
-def hardest_similarity(query: Tensor, reference: Tensor, ignored: Tensor | None = None) -> Tensor:
-    """The cosine of the hardest negative in the batch, averaged over the queries: how hard the batch is."""
+def hardest_similarity(query: Tensor, reference: Tensor, exclude: Lists | None = None) -> Tensor:
+    """Average the cosine of the hardest negative in the batch over the queries: how hard the batch is."""
     similarity = query @ reference.T
-    if ignored is not None:
-        similarity.masked_fill_(ignored, -1.0)  # neither positive nor negative
+    if exclude is not None:
+        similarity.masked_fill_(lists_mask(exclude, len(reference), similarity.device), -1.0)
     similarity.fill_diagonal_(-torch.inf)
     return similarity.amax(dim=1).mean()
 
