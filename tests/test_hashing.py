@@ -155,9 +155,13 @@ def test_non_finite_values_name_their_row(value, method):
         (lambda: SignHasher(8, -8), ValueError, "bits must be at least 1, got -8."),
         (lambda: SignHasher(0, 8), ValueError, "dim must be at least 1, got 0."),
         (lambda: SignHasher(8, 8.0), TypeError, "bits must be an integer, got float."),
-        (lambda: SignHasher(8, 8, center=1.5), ValueError, r"must be in \[0, 1\], got 1.5."),
-        (lambda: SignHasher(8, 8).encode(torch.zeros(3, 9)), ValueError, r"shape \[n, 8\], got \[3, 9\]"),
-        (lambda: SignHasher(8, 8).encode(torch.zeros(8)), ValueError, r"shape \[n, 8\], got \[8\]"),
+        (lambda: SignHasher(8, 8, center=1.5), ValueError, "center must be at least 0 and at most 1, got 1.5."),
+        (
+            lambda: SignHasher(8, 8).encode(torch.zeros(3, 9)),
+            ValueError,
+            r"shape \[n, 8\], because dim=8, got \[3, 9\]",
+        ),
+        (lambda: SignHasher(8, 8).encode(torch.zeros(8)), ValueError, r"shape \[n, 8\], because dim=8, got \[8\]"),
         (lambda: SignHasher(8, 8).encode(torch.zeros(3, 8).int()), TypeError, "must be floats, got torch.int32."),
     ],
 )

@@ -1,4 +1,4 @@
-"""Embeddings -> codes: rotate, centre, keep the signs, pack them."""
+"""Embeddings -> codes: rotate, centre, keep the signs, pack them; and the cosines that codes imply."""
 
 from __future__ import annotations
 
@@ -9,33 +9,34 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from lookalike.utils.checks import checked_bits, checked_positive
+from lookalike.utils.checks import Range, checked_bits, checked_positive
 from lookalike.utils.tensors import as_tensor
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+CENTER = 1.0  # fraction of the mean to subtract in training, as in the paper; mining has its own, see docs/mining.md
 TILE_ELEMENTS = 1 << 22  # projections in memory at a time
 DEVICE_TILE_ELEMENTS = 1 << 25  # the same on a GPU, where small tiles would cost more launches than work
 
 
 class SignHasher(nn.Module):
-    """Sign codes of embeddings under a random rotation (locality-sensitive hashing for cosine similarity).
+    """Hash embeddings to sign codes under a random rotation (locality-sensitive hashing for cosine similarity).
 
-    Bit j of the code of x is set where `rows[j] @ x >= center * rows[j] @ mean`, so that two embeddings agree in a bit
-    with probability 1 - angle / pi, the angle being seen from the (share of the) mean.
+    Bit j of the code of x is set where `rows[j] @ x >= center * rows[j] @ mean`. Two embeddings agree in a bit with
+    probability 1 - angle / pi, where the angle is measured from `center * mean`.
 
     Codes are nested: with the same seed, the first b bits of a longer code are the b-bit code.
 
-    Embeddings are taken as they are. Where similarity means cosine, hand over normalised ones, or the mean is
-    dominated by the longest.
+    The hasher does not normalise. Where similarity means cosine, pass normalised embeddings, or the longest ones
+    dominate the mean.
 
     Args:
         dim: Dimension of the embeddings.
         bits: Length of the codes, a multiple of 8. Beyond `dim`, further independent rotations are stacked.
-        seed: Decides the rotation.
-        center: Share of the running mean that is subtracted: 1 as in the paper, 0 not at all. A half is often better.
-        orthonormal: Orthonormal rows (a Haar-random rotation) instead of independent Gaussian ones.
+        seed: Seed of the rotation.
+        center: Fraction of the running mean to subtract: 1 as in the paper, 0 for none. 0.5 is often better.
+        orthonormal: Use orthonormal rows (a Haar-random rotation) rather than independent Gaussian ones.
 
     Raises:
         ValueError: `bits` is not a positive multiple of 8, `dim` is not positive or `center` is not in [0, 1].
@@ -54,12 +55,11 @@ class SignHasher(nn.Module):
     mean: Tensor  # float64 [dim], of the embeddings seen
     count: Tensor  # int64 []
 
-    def __init__(self, dim: int, bits: int, *, seed: int = 0, center: float = 1.0, orthonormal: bool = True) -> None:
+    def __init__(self, dim: int, bits: int, *, seed: int = 0, center: float = CENTER, orthonormal: bool = True) -> None:
         super().__init__()
         self.dim, self.bits = checked_positive("dim", dim), checked_bits(bits)
-        if not 0 <= center <= 1:
-            raise ValueError(f"center is the share of the mean to subtract and must be in [0, 1], got {center}.")
-        self.seed, self.center, self.orthonormal = seed, float(center), orthonormal
+        self.seed, self.orthonormal = seed, orthonormal
+        self.center = Range(0, 1, with_high=True).check("center", center)
         blocks = [_random_rows(self.dim, seed, i, orthonormal) for i in range(math.ceil(self.bits / self.dim))]
         self.register_buffer("rows", torch.cat(blocks)[: self.bits].float())
         self.register_buffer("mean", torch.zeros(self.dim, dtype=torch.float64))
@@ -67,12 +67,12 @@ class SignHasher(nn.Module):
 
     @property
     def projected_mean(self) -> Tensor:
-        """The running mean of the projections, float64 [bits]: that of the embeddings, projected."""
+        """The running mean of the projections, float64 `[bits]`, which is the projection of the mean."""
         return self.rows.double() @ self.mean
 
     @torch.no_grad()
     def update_mean(self, x: Tensor) -> None:
-        """Take embeddings `[n, dim]` into the running mean.
+        """Add embeddings `[n, dim]` to the running mean.
 
         Raises:
             TypeError: The embeddings are not floats.
@@ -118,7 +118,7 @@ class SignHasher(nn.Module):
     def encode(self, x: Tensor) -> Tensor:
         """Hash embeddings `[n, dim]` of any float dtype and device: uint8 `[n, bits / 8]`, on the same device.
 
-        Bits are packed as by `numpy.packbits(bitorder="little")`. Half precision is projected in float32.
+        Bits are packed like `numpy.packbits(bitorder="little")`. Half precision is projected in float32.
 
         Raises:
             TypeError: The embeddings are not floats.
@@ -132,9 +132,9 @@ class SignHasher(nn.Module):
 
     @torch.no_grad()
     def encode_flagged(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Hash as `encode` does, without waiting for the device: codes, and bool `[n]`, whether a row was finite.
+        """Hash like `encode`, without waiting for the device: return codes and bool `[n]`, whether a row is finite.
 
-        The code of a row that was not finite is meaningless.
+        The code of a row that is not finite is meaningless.
         """
         x = self._checked(x)
         precision = torch.float64 if x.dtype == torch.float64 else torch.float32
@@ -147,19 +147,19 @@ class SignHasher(nn.Module):
             for start in range(0, len(x), tile):
                 part = slice(start, start + tile)
                 projections = torch.addmm(offset, x[part].to(precision), rows.T)
-                codes[part] = _pack(projections >= 0)
+                codes[part] = pack_bits(projections >= 0)
                 finite[part] = torch.isfinite(projections[:, 0])  # any NaN or infinity of a row spreads to it
         return codes, finite
 
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:  # noqa: ARG002
-        # Moves between devices only: in half precision the rows would no longer give the same codes.
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:  # noqa: ARG002 - the signature is torch's
+        # Moves between devices only: rows rounded to half precision would give other codes.
         device = fn(self.count).device
         for name, buffer in self.named_buffers(recurse=False):
             setattr(self, name, buffer.to(device))
         return self
 
     def extra_repr(self) -> str:
-        """What `repr` shows of it."""
+        """Describe the module within `repr`."""
         return (
             f"dim={self.dim}, bits={self.bits}, seed={self.seed}, center={self.center}, orthonormal={self.orthonormal}"
         )
@@ -170,8 +170,7 @@ class SignHasher(nn.Module):
             raise TypeError(f"embeddings must be floats, got {x.dtype}.")
         if x.ndim != 2 or x.shape[1] != self.dim:
             raise ValueError(
-                f"embeddings must have the shape [n, {self.dim}], got {list(x.shape)}; "
-                f"this hasher was made with dim={self.dim}."
+                f"embeddings must have the shape [n, {self.dim}], because dim={self.dim}, got {list(x.shape)}."
             )
         if x.device != self.rows.device:
             self.to(x.device)
@@ -179,7 +178,7 @@ class SignHasher(nn.Module):
 
 
 def _random_rows(dim: int, seed: int, block: int, orthonormal: bool) -> Tensor:
-    """A block of `dim` rows. Whole blocks are always drawn, so that fewer bits are a prefix of more."""
+    """Draw a block of `dim` rows, always whole, so that rows for fewer bits are a prefix of those for more."""
     gaussian = torch.from_numpy(np.random.default_rng([seed, block]).standard_normal((dim, dim)))
     if not orthonormal:
         return gaussian
@@ -189,15 +188,15 @@ def _random_rows(dim: int, seed: int, block: int, orthonormal: bool) -> Tensor:
     return rows
 
 
-def _pack(bits: Tensor) -> Tensor:
-    """bool [n, bits] -> uint8 [n, bits / 8], little-endian bits."""
+def pack_bits(bits: Tensor) -> Tensor:
+    """Pack bool [n, bits] into uint8 [n, bits / 8], the first bit lowest."""
     if bits.device.type == "cpu":
         return torch.from_numpy(np.packbits(bits.numpy(), axis=1, bitorder="little"))
     return _pack_by_products(bits)
 
 
 def _pack_by_products(bits: Tensor) -> Tensor:
-    """The same as one product per byte: eight bools are an int64, and the product moves bit 8 i of it to bit 56 + i."""
+    """Pack with one product per byte: eight bools are an int64, and the product moves bit 8 i of it to bit 56 + i."""
     eights = bits.contiguous().view(torch.int64)  # [n, bits / 8]
     return (eights * 0x0102040810204080 >> 56).to(torch.uint8)
 
@@ -210,6 +209,16 @@ def _refuse_non_finite(x: Tensor) -> None:
         )
     raise ValueError(
         f"embeddings must be finite, but row {int(bad.nonzero()[0])} holds NaN or infinity "
-        f"({int(bad.sum())} of {len(x)} rows do); look for a diverging loss or a division by zero before the "
-        "embeddings are made."
+        f"({int(bad.sum())} of {len(x)} rows do); look for a diverging loss or a division by zero in the model."
     )
+
+
+def implied_cosine(distances: Tensor, bits: int) -> Tensor:
+    """Estimate cosines from Hamming distances: cos(pi * h / bits), float64. Centred codes imply centred cosines.
+
+    Examples:
+        >>> import torch
+        >>> implied_cosine(torch.tensor([0, 64, 128]), bits=128).round(decimals=6).tolist()
+        [1.0, 0.0, -1.0]
+    """
+    return torch.cos(distances.double() * (math.pi / checked_positive("bits", bits)))

@@ -5,11 +5,11 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+import torch
 
 from lookalike.analysis.theory import (
     certain_probability,
     collision_probability,
-    cosine_from_hamming,
     cosine_standard_error,
     hamming_variance,
     joint_separation,
@@ -24,6 +24,7 @@ from lookalike.analysis.theory import (
     widest_between,
     worst_case_probability,
 )
+from lookalike.hashing import implied_cosine
 
 TRIPLES = [(0.3, 0.33, 0.63), (0.3, 0.33, 0.2), (0.1, 0.5, 0.45), (0.4, 0.4, 0.3), (0.7, 0.8, 0.5), (0.2, 0.1, 0.25)]
 
@@ -163,7 +164,7 @@ def test_codes_drawn_at_random_behave_as_computed(near, far, between, orthonorma
     dimension = dim if orthonormal else None
     variance = float(hamming_variance(cosine, bits, dim=dimension))
     assert to_x.var() == pytest.approx(variance, rel=0.05)  # sampling 4%, and the formula is of first order
-    estimates = cosine_from_hamming(to_x, bits)
+    estimates = implied_cosine(torch.from_numpy(to_x), bits).numpy()
     assert estimates.std() == pytest.approx(float(cosine_standard_error(cosine, bits, dim=dimension)), rel=0.07)
 
 
@@ -190,9 +191,9 @@ def test_limits():
         (lambda: order_probability(0.3, 0.4, 0.8, 64), r"no three directions .* between must be in \[0.1, 0.7\]"),
         (lambda: order_probability(0.3, 1.4, 1.2, 64), "no three directions"),
         (lambda: order_probability(0.3, 0.4, 0.5, 0), "bits must be at least 1"),
-        (lambda: smallest_bits(0.3, 1.0, 100), "a above 1"),
+        (lambda: smallest_bits(0.3, 1.0, 100), "a above 1 with"),
         (lambda: smallest_bits(0.3, 1.1, 100, method="best"), "method must be one of 'exact', 'normal', 'chernoff'"),
-        (lambda: smallest_bits(0.3, 1.1, 1, 1.5), "f is one failure in so many"),
+        (lambda: smallest_bits(0.3, 1.1, 1, 1.5), "f must be above 2 / n"),
     ],
 )
 def test_mistakes(call, sentence):

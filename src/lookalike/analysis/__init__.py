@@ -1,7 +1,7 @@
-"""What the bits do: overlap with exact mining, positions, similarities, bounds, and how other codes compare."""
+"""What codes lose: overlap with exact mining, positions, similarities, bounds, and how many bits to choose."""
 
+from lookalike.analysis.kinds import CODE_METHODS
 from lookalike.analysis.measures import bound_usage, overlap, positional_distance
-from lookalike.analysis.methods import METHODS
 from lookalike.analysis.study import analyze
 
-__all__ = ["METHODS", "analyze", "bound_usage", "overlap", "positional_distance"]
+__all__ = ["CODE_METHODS", "analyze", "bound_usage", "overlap", "positional_distance"]

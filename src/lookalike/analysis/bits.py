@@ -1,27 +1,27 @@
-"""How many bits: what each length of the codes would find of the true neighbours, predicted from a few rows.
+"""Choose the number of bits: predict from a few rows what fraction of the true neighbours each code length finds.
 
-The share of the true top k of n samples that codes find (overlap@k) is the same, but for a bias of the order 1 / k', as
-that of the true top k' of m rows drawn from them at k' = k (m - 1) / (n - 1). Halving the rows doubles the bias, which
-is how it is removed. Codes are nested, so one set of long codes answers for all lengths.
+The fraction of the true top k of n samples that codes find (overlap@k) equals, up to a bias of order 1 / k', that of
+the true top k' of m rows drawn from them, where k' = k (m - 1) / (n - 1). Halving the rows doubles the bias, which is
+how it is removed. Codes are nested, so one set of long codes covers all lengths.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from lookalike.analysis import overlap
-from lookalike.analysis.theory import METHODS, smallest_bits, typical_between
-from lookalike.hashing import SignHasher
+from lookalike.analysis.measures import NEIGHBOURS, overlap
+from lookalike.analysis.theory import BITS_METHODS, smallest_bits, typical_between
+from lookalike.hashing import CENTER, SignHasher
 from lookalike.search import hamming_topk, load_kernel
 from lookalike.search.cosine import cosine_topk
-from lookalike.utils.checks import checked_bits, checked_positive
+from lookalike.utils.checks import Range, checked_bits, checked_positive
 from lookalike.utils.tensors import as_tensor, checked_labels
 
 if TYPE_CHECKING:
@@ -29,45 +29,48 @@ if TYPE_CHECKING:
 
 GRID = (64, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096)
 MAX_BITS = 1024
-TARGET = 0.5
+TARGET = 0.5  # fraction of the true neighbours to find
 MIN_ROWS = 64
-MAX_ANCHORS = 2048  # whose neighbours are looked for; more would narrow the error little
-ERRORS = 4  # standard errors on either side: anchors share their neighbours, so one is too narrow
-LOWEST_RANK = 2.0  # k' below which nothing can be measured, and the ranks above it have to answer
+MAX_ANCHORS = 2048  # more would hardly narrow the error
+ERRORS = 4  # standard errors on either side: anchors share neighbours, so one is too narrow
+LOWEST_RANK = 2.0  # k' below which overlap cannot be measured and is extrapolated from larger ranks
 RANKS_ABOVE = (2.0, 4.0, 8.0)
-MUCH = 1 << 25  # pairs of codes
+MUCH = 1 << 25  # pairs of codes that are worth loading the compiled kernel
 
 
 @dataclass(frozen=True)
 class BitsPlan:
-    """A chosen length, and what speaks for it."""
+    """A code length and the predictions it was chosen by."""
 
     bits: int
-    """The choice."""
+    """The chosen length."""
     meets_target: bool
-    """Whether the predicted overlap reaches the target; if not, `bits` is the longest length there is."""
+    """Whether the predicted overlap reaches the target; if not, `bits` is the longest length."""
     reason: str
-    """One sentence."""
+    """Why this length, in one sentence."""
     lengths: tuple[int, ...]
-    """What could be chosen,"""
+    """The lengths to choose from."""
     overlap: tuple[float, ...]
-    """the share of the true k nearest that each would find among n,"""
+    """For each length, the predicted fraction of the true k nearest of n samples that it finds."""
     error: tuple[float, ...]
-    """and how far that may be off: four naive standard errors, and what was extrapolated."""
+    """For each length, how far the prediction may be off: four naive standard errors plus the extrapolated part."""
     target: float
+    """The fraction to find."""
     k: int
+    """Hard negatives per sample."""
     n: int
+    """Number of samples to search."""
     rows: int
-    """Rows that the prediction comes from."""
+    """Number of rows that the prediction comes from."""
 
     def predicted(self, bits: int) -> tuple[float, float]:
-        """The overlap of one of the lengths, and its error."""
+        """Return the predicted overlap of one of the lengths, and its error."""
         place = self.lengths.index(bits)
         return self.overlap[place], self.error[place]
 
 
 def lengths_up_to(max_bits: int) -> tuple[int, ...]:
-    """The lengths to choose from.
+    """Return the code lengths to choose from.
 
     Examples:
         >>> lengths_up_to(320)
@@ -80,32 +83,32 @@ def plan_bits(
     embeddings: Any,
     n: int | None = None,
     *,
-    k: int = 128,
+    k: int = NEIGHBOURS,
     target: float = TARGET,
     labels: Any = None,
     max_bits: int = MAX_BITS,
-    center: float = 1.0,
+    center: float = CENTER,
     seed: int = 0,
 ) -> BitsPlan:
-    """Choose the shortest codes that find a given share of the true k nearest samples.
+    """Choose the shortest codes that find a given fraction of the true k nearest samples.
 
-    Two thousand rows do for some ten thousand samples; beyond, take about 6 n / k. With fewer, ranks that cannot be
-    measured are extrapolated from those that can, and the error says so.
+    Two thousand rows are enough for about ten thousand samples; for more samples take about 6 n / k. With fewer rows,
+    small ranks are extrapolated from larger ones and the error grows accordingly.
 
     Args:
-        embeddings: Floats `[m, dim]`, drawn at random from those of the n samples, or all of them. Only their
+        embeddings: Floats `[m, dim]`, drawn at random from the embeddings of the n samples, or all of them. Only their
             directions count.
-        n: Number of samples that will be searched; by default those given.
+        n: Number of samples to search; by default m.
         k: Hard negatives per sample.
-        target: The share of them to find.
-        labels: Integers `[m]`; samples of the same label are no negatives.
+        target: Fraction of the true k nearest to find.
+        labels: Integers `[m]`; samples of the same label are not negatives of each other.
         max_bits: The longest codes to consider.
-        center: As in `SignHasher`.
-        seed: Of the rotation.
+        center: Fraction of the mean to subtract, as in `SignHasher`.
+        seed: Seed of the rotation.
 
     Raises:
-        TypeError: Embeddings are not floats.
-        ValueError: A row is not finite, too few rows, fewer samples than rows, or a target outside (0, 1].
+        TypeError: The embeddings are not floats.
+        ValueError: A row is not finite, there are too few rows, n is below m, or the target is outside (0, 1].
 
     Examples:
         >>> from lookalike.data.synthetic import clustered_embeddings
@@ -119,7 +122,7 @@ def plan_bits(
         raise TypeError(f"embeddings must be floats of the shape [m, dim], got {x.dtype} {list(x.shape)}.")
     n = len(x) if n is None else checked_positive("n", n)
     if n < len(x):
-        raise ValueError(f"n is the number of samples that the {len(x)} rows were drawn from, got {n}.")
+        raise ValueError(f"n must be at least {len(x)}, the number of rows drawn from the n samples, got {n}.")
     x = normalize(x.detach().float(), dim=1)
     hasher = SignHasher(x.shape[1], max_bits, seed=seed, center=center)
     hasher.update_mean(x)
@@ -140,109 +143,105 @@ def plan_from_codes(
     target: float,
     current: int | None = None,
 ) -> BitsPlan:
-    """Choose a prefix of codes that are at hand: row i of all arguments is the same sample or pair.
+    """Choose a prefix of existing codes; row i of every argument belongs to the same sample or pair.
 
-    With `current`, the length in use, small changes change nothing: it grows once its prediction misses the target,
-    and shrinks once a shorter length clears the target by its error.
+    `current`, the length in use, damps changes: it grows once its prediction misses the target, and shrinks once a
+    shorter length clears the target by its error.
     """
-    if not 0 < target <= 1:
-        raise ValueError(f"target is the share of the true neighbours to find, above 0 and at most 1, got {target}.")
+    Range(0, 1, with_low=False, with_high=True).check("target", target)
     if len(queries) < min(n, MIN_ROWS):
         raise ValueError(f"{len(queries)} rows are too few to predict from; give at least {MIN_ROWS}.")
     lengths = lengths_up_to(query_codes.shape[1] * 8)
-    shares, errors = _predict(queries, references, query_codes, reference_codes, labels, n, k, lengths)
-    bits, reason = _choose(lengths, shares, errors, target, k, current)
+    sample = _Sample(queries, references, query_codes, reference_codes, labels)
+    overlaps, errors = _predict(sample, n, checked_positive("k", k), lengths)
+    bits, reason = _choose(lengths, overlaps, errors, target, k, current)
     return BitsPlan(
-        bits,
-        shares[lengths.index(bits)] >= target,
-        reason,
-        lengths,
-        tuple(shares),
-        tuple(errors),
-        target,
-        k,
-        n,
-        len(queries),
+        bits=bits,
+        meets_target=overlaps[lengths.index(bits)] >= target,
+        reason=reason,
+        lengths=lengths,
+        overlap=tuple(overlaps),
+        error=tuple(errors),
+        target=target,
+        k=k,
+        n=n,
+        rows=len(queries),
     )
 
 
 def bits_for_order(eps: float, a: float, n: int, f: float = 10.0) -> dict[str, int]:
-    """The theory's answers: bits at which none of n samples at a * eps comes before one at eps, but once in f.
+    """Return the theory's answers: bits at which a sample at eps precedes all n at a * eps for all but 1 in f anchors.
 
-    Angles are shares of pi, rows independent. "exact" is what such a guarantee takes in the worst geometry, "typical"
-    in the usual one; the others are as in `theory.smallest_bits`. They are far more than mining needs, which can do
-    with neighbours that are nearly the nearest: see `plan_bits`.
+    Angles are fractions of pi and rows independent. "exact" holds in the worst geometry, "typical" in the typical one;
+    the others are the methods of `theory.smallest_bits`. All are far more than mining needs, which works as well with
+    neighbours that are nearly the nearest: see `plan_bits`.
 
     Examples:
         >>> bits_for_order(0.3, 1.5, n=40_000)["exact"]
         689
     """
-    answers = {method: smallest_bits(eps, a, n, f, method=method) for method in METHODS}
+    answers = {method: smallest_bits(eps, a, n, f, method=method) for method in BITS_METHODS}
     return answers | {"typical": smallest_bits(eps, a, n, f, between=typical_between(eps, a * eps))}
 
 
-def _predict(
-    queries: Tensor,
-    references: Tensor,
-    query_codes: Tensor,
-    reference_codes: Tensor,
-    labels: Tensor,
-    n: int,
-    k: int,
-    lengths: Sequence[int],
-) -> tuple[list[float], list[float]]:
-    """The overlap at every length among n samples, and its error."""
-    m = len(queries)
+class _Sample(NamedTuple):
+    """Rows that a prediction comes from; row i of every field belongs to the same sample or pair."""
+
+    queries: Tensor  # float [m, dim]
+    references: Tensor  # float [m, dim]
+    query_codes: Tensor  # uint8 [m, bytes]
+    reference_codes: Tensor  # uint8 [m, bytes]
+    labels: Tensor  # int64 [m]
+
+    def overlaps(self, anchors: Tensor, rows: Tensor, ranks: list[float], lengths: Sequence[int]) -> Tensor:
+        """Measure the overlap of each anchor's nearest among some rows, float64 [ranks, lengths, anchors]."""
+        width = math.floor(max(ranks)) + 1
+        labels: dict[str, Any] = {"query_labels": self.labels[anchors], "reference_labels": self.labels[rows]}
+        true = cosine_topk(self.queries[anchors], self.references[rows], width, **labels).indices
+        by_length = []
+        for bits in lengths:
+            prefix = slice(bits // 8)
+            codes = self.query_codes[anchors, prefix], self.reference_codes[rows, prefix]
+            found = hamming_topk(*codes, width, **labels).indices
+            by_length.append(torch.stack([_overlap_at(found, true, rank) for rank in ranks]))
+        return torch.stack(by_length, dim=1)
+
+
+def _predict(sample: _Sample, n: int, k: int, lengths: Sequence[int]) -> tuple[list[float], list[float]]:
+    """Predict the overlap at every length among n samples, and its error."""
+    m = len(sample.queries)
     order = torch.randperm(m, generator=torch.Generator().manual_seed(0))
     anchors = order[:MAX_ANCHORS]
     share = (m - 1) / max(1, n - 1)
-    rank = checked_positive("k", k) * share
+    rank = k * share
     ranks = [rank] if rank >= LOWEST_RANK else [each for each in RANKS_ABOVE if each < m / 2]
     if 2 * len(anchors) * m * len(lengths) > MUCH:  # each search is small, and together they are worth it
         load_kernel()
-
-    def measure(rows: Tensor, ranks: list[float]) -> Tensor:  # [ranks, lengths, anchors]
-        width = math.floor(max(ranks)) + 1
-        true = cosine_topk(
-            queries[anchors], references[rows], width, query_labels=labels[anchors], reference_labels=labels[rows]
-        ).indices
-        shares = []
-        for bits in lengths:
-            prefix = slice(bits // 8)
-            found = hamming_topk(
-                query_codes[anchors, prefix],
-                reference_codes[rows, prefix],
-                width,
-                query_labels=labels[anchors],
-                reference_labels=labels[rows],
-            ).indices
-            shares.append(torch.stack([_overlap_at(found, true, each) for each in ranks]))
-        return torch.stack(shares, dim=1)
-
-    measured = measure(torch.arange(m), ranks)
+    measured = sample.overlaps(anchors, torch.arange(m), ranks, lengths)
     if share < 1:
-        halves = [measure(rows, [each / 2 for each in ranks]) for rows in (order[: m // 2], order[m // 2 :])]
+        half_ranks = [each / 2 for each in ranks]
+        halves = [sample.overlaps(anchors, rows, half_ranks, lengths) for rows in (order[: m // 2], order[m // 2 :])]
         # The bias is c / k' - c / k, and c / k' is what half the rows add to it.
         measured = measured + (1 - share) * (measured - (halves[0] + halves[1]) / 2)
-    shares = torch.einsum("r,rla->la", _weights(ranks, rank), measured)
-    mean = shares.mean(1)
-    error = ERRORS * shares.std(1) / math.sqrt(len(anchors))
+    overlaps = torch.einsum("r,rla->la", _weights(ranks, rank), measured)
+    mean = overlaps.mean(1)
+    error = ERRORS * overlaps.std(1) / math.sqrt(len(anchors))
     if len(ranks) > 1:
         error = error + (mean - measured[0].mean(1)).abs()
     return mean.clamp(0, 1).tolist(), error.tolist()
 
 
 def _overlap_at(found: Tensor, true: Tensor, rank: float) -> Tensor:
-    """The overlap of the first `rank` entries, [anchors]; between whole ranks it is interpolated."""
+    """Return the overlap of the first `rank` entries, [anchors], interpolated between whole ranks."""
     whole = math.floor(rank)
-    shares = overlap(found[:, :whole], true[:, :whole])
+    below = overlap(found[:, :whole], true[:, :whole])
     if rank == whole:
-        return shares
-    return torch.lerp(shares, overlap(found[:, : whole + 1], true[:, : whole + 1]), rank - whole)
+        return below
+    return torch.lerp(below, overlap(found[:, : whole + 1], true[:, : whole + 1]), rank - whole)
 
 
 def _weights(ranks: list[float], rank: float) -> Tensor:
-    """What makes of values at several ranks the value at another: a straight line over the logarithm of the rank."""
+    """Return weights that extrapolate values at some ranks to another rank, linearly in the logarithm of the rank."""
     if len(ranks) == 1:
         return torch.ones(1, dtype=torch.float64)
     line = np.stack([np.ones(len(ranks)), np.log(np.array(ranks) / rank)], axis=1)
@@ -250,22 +249,22 @@ def _weights(ranks: list[float], rank: float) -> Tensor:
 
 
 def _choose(
-    lengths: Sequence[int], shares: list[float], errors: list[float], target: float, k: int, current: int | None
+    lengths: Sequence[int], overlaps: list[float], errors: list[float], target: float, k: int, current: int | None
 ) -> tuple[int, str]:
-    """A length, and why."""
-    surely = [b for b, share, error in zip(lengths, shares, errors, strict=True) if share - error >= target]
+    """Choose a length, and say why."""
+    certain = [b for b, value, error in zip(lengths, overlaps, errors, strict=True) if value - error >= target]
     longest = lengths[-1]
-    bits = surely[0] if surely else longest
-    if current is not None and bits > current and shares[lengths.index(current)] >= target:
+    bits = certain[0] if certain else longest
+    if current is not None and bits > current and overlaps[lengths.index(current)] >= target:
         bits = current
-    found, error = shares[lengths.index(bits)], errors[lengths.index(bits)]
-    said = (
-        f"{bits} bits are predicted to find {found:.1%} ± {error:.1%} of the true {k} nearest, wanted are {target:.0%}"
+    found, error = overlaps[lengths.index(bits)], errors[lengths.index(bits)]
+    prediction = (
+        f"{bits} bits are predicted to find {found:.1%} ± {error:.1%} of the true {k} nearest (target: {target:.0%})"
     )
     if found < target:
-        return bits, f"{said}: no length up to {longest} reaches it, so the longest is taken"
-    if not surely and bits == longest:
-        return bits, f"{said}: no length up to {longest} clears it by its error"
+        return bits, f"{prediction}: no length up to {longest} reaches it, so the longest is taken"
+    if not certain and bits == longest:
+        return bits, f"{prediction}: no length up to {longest} clears it by its error"
     if bits == current:
-        return bits, f"{said}: there is no reason to change"
-    return bits, f"{said}, and no shorter length clears it by its error"
+        return bits, f"{prediction}: there is no reason to change"
+    return bits, f"{prediction}, and no shorter length clears it by its error"

@@ -1,29 +1,31 @@
-"""How close the neighbours that bits retrieve are to the true ones."""
+"""Measures of how close the neighbours that codes retrieve are to the true ones."""
 
 import torch
 from torch import Tensor
 
+NEIGHBOURS = 128  # per anchor: what the paper mines and measures, and what the samplers search for
+
 
 def overlap(found: Tensor, true: Tensor) -> Tensor:
-    """The share of each query's true neighbours that were found, float64 `[q]`. Entries of -1 do not count.
+    """Return the fraction of each query's true neighbours that were found, float64 `[q]`; entries of -1 do not count.
 
     Examples:
         >>> import torch
         >>> overlap(torch.tensor([[3, 1, 7]]), torch.tensor([[1, 2, 3]])).tolist()
         [0.6666666666666666]
     """
-    pairs = torch.cat([found, true], dim=1).sort(dim=1).values  # an id that stands in both stands twice in a row
+    pairs = torch.cat([found, true], dim=1).sort(dim=1).values  # ids in both become adjacent
     common = ((pairs[:, 1:] == pairs[:, :-1]) & (pairs[:, 1:] >= 0)).sum(1)
     return common / (true >= 0).sum(1).clamp(min=1).double()
 
 
 def positional_distance(found: Tensor, similarity: Tensor, ascending: Tensor | None = None) -> Tensor:
-    """How far, on average, a retrieved neighbour stands from its place in the true ranking: float64 `[q]`.
+    """Return how far a retrieved neighbour is from its place in the true ranking, on average: float64 `[q]`.
 
     Args:
         found: int64 `[q, k]`, nearest first, -1 for none.
-        similarity: Of each query to all rows, float `[q, n]`, minus infinity for rows that are left out.
-        ascending: The same, sorted, where it is at hand.
+        similarity: Similarity of each query to all rows, float `[q, n]`, minus infinity for excluded rows.
+        ascending: The same, sorted, if the caller has it.
 
     Examples:
         >>> import torch
@@ -40,9 +42,9 @@ def positional_distance(found: Tensor, similarity: Tensor, ascending: Tensor | N
 
 
 def bound_usage(found: Tensor, true: Tensor, similarity: Tensor, a: float = 1.1) -> dict[str, float]:
-    """Where retrieved neighbours lie against eps, the angle of the last true neighbour: shares that add up to one.
+    """Return the fractions of retrieved neighbours by angle, relative to eps, the angle of the last true neighbour.
 
-    `within_eps`: not farther than it; `within_a_eps`: farther, but not a times as far; `beyond`: farther than that.
+    `within_eps`: up to eps; `within_a_eps`: above eps, up to a * eps; `beyond`: above a * eps. They add up to one.
     """
     angles = torch.arccos(similarity.gather(1, found.clamp(min=0)).double().clamp(-1, 1))
     last = similarity.gather(1, true.clamp(min=0)).double().where(true >= 0, torch.inf).amin(1, keepdim=True)

@@ -1,4 +1,4 @@
-"""A study of embeddings: what every kind of code, at every length, finds of the true hard negatives."""
+"""Compare what each kind of code finds, at each length, with the true hard negatives."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lookalike.analysis.measures import bound_usage, overlap, positional_distance
-from lookalike.analysis.methods import METHODS, PRINCIPAL, chunks, make_codes, rows_of
+from lookalike.analysis.kinds import CODE_METHODS, PRINCIPAL, chunks, make_codes, normalized_rows
+from lookalike.analysis.measures import NEIGHBOURS, bound_usage, overlap, positional_distance
 from lookalike.search import hamming_topk, load_kernel, search_backend
-from lookalike.utils.checks import checked_bits, checked_positive
+from lookalike.utils.checks import check_choice, checked_bits, checked_positive
 from lookalike.utils.progress import progress_bar
 from lookalike.utils.tensors import checked_labels
 
-A = 1.1  # the paper's factor of the bound
+A = 1.1  # the paper's factor in its bound
 ANCHORS_AT_A_TIME_BYTES = 1 << 28
 BINS = 60
 
 
 @dataclass(frozen=True)
 class _Anchors:
-    """Some queries with everything exact that is known of them."""
+    """Some anchors with their exact similarities and neighbours."""
 
     ids: Tensor  # int64 [m]
-    similarity: Tensor  # float32 [m, n], minus infinity for what is left out
+    similarity: Tensor  # float32 [m, n], minus infinity for excluded rows
     ascending: Tensor  # the same, sorted
     true: Tensor  # int64 [m, k]
 
@@ -37,34 +37,36 @@ def analyze(
     labels: Any = None,
     *,
     bits: tuple[int, ...] = (128, 256, 512, 1024),
-    k: int = 128,
+    k: int = NEIGHBOURS,
     anchors: int = 1000,
-    methods: tuple[str, ...] = METHODS,
+    methods: tuple[str, ...] = CODE_METHODS,
     seed: int = 0,
     progress: bool = False,
 ) -> dict[str, Any]:
-    """Compare what codes retrieve with the exact neighbours of a sample of anchors.
+    """Compare what codes retrieve for a sample of anchors with their exact neighbours.
 
     Args:
         x: Embeddings, floats `[n, dim]`, a tensor or an array, which may be memory-mapped.
-        labels: Integers `[n]`; rows of the anchor's label are left out. Without them only the anchor itself is.
-        bits: Lengths of codes.
+        labels: Integers `[n]`; rows with the anchor's label are excluded. Without labels only the anchor itself is.
+        bits: Code lengths.
         k: Neighbours per anchor.
-        anchors: How many; means come with a 95% confidence interval over them.
-        methods: Kinds of codes, of `METHODS`.
-        seed: Decides rotation and anchors.
+        anchors: Number of anchors; means come with a 95% confidence interval over them.
+        methods: Kinds of codes, from `CODE_METHODS`.
+        seed: Seed of the rotation and of the choice of anchors.
         progress: Show a bar on a terminal.
 
     Returns:
         What `lookalike analyze` writes as analysis.json: `settings`, `exact`, `random`, `rows`, `histogram`.
+
+    Raises:
+        ValueError: k, a length or a method is impossible.
     """
     n, dim = x.shape
     lengths = sorted(checked_bits(b) for b in bits)
     if checked_positive("k", k) >= n:
         raise ValueError(f"k must be below the number of embeddings, {n}, got {k}.")
-    unknown = set(methods) - set(METHODS)
-    if unknown:
-        raise ValueError(f"there is no method {min(unknown)!r}; there are {', '.join(METHODS)}.")
+    for method in methods:
+        check_choice("methods", method, CODE_METHODS)
     values = torch.arange(n) if labels is None else checked_labels("labels", labels, n)
     generator = torch.Generator().manual_seed(seed)
     chosen = torch.randperm(n, generator=generator)[: min(anchors, n)].sort().values
@@ -121,8 +123,8 @@ def analyze(
             "similarity": float(torch.cat(exact.similarity).double().mean()),
             "queries_per_second": len(chosen) / exact.seconds,
         },
-        # k of all candidates at random: each true neighbour is among them with this probability, and the place of a
-        # random row in the ranking differs from its position by about half the candidates.
+        # Of k candidates at random: each true neighbour is among them with this probability, and a random row is off
+        # its place in the true ranking by about half the candidates.
         "random": {"overlap": k / candidates, "positional_distance": (candidates - k) / 2},
         "rows": rows,
         "histogram": {
@@ -134,7 +136,7 @@ def analyze(
 
 
 class _Tally:
-    """What is known of one kind of codes, anchor by anchor."""
+    """Measures of one kind of code at one length, anchor by anchor."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
@@ -171,7 +173,7 @@ class _Tally:
 
 
 def _interval(values: Tensor) -> dict[str, float]:
-    """The mean with its 95% confidence interval over anchors."""
+    """Return the mean with its 95% confidence interval over anchors."""
     mean = float(values.mean())
     half = 1.96 * float(values.std()) / math.sqrt(len(values)) if len(values) > 1 else 0.0
     return {"mean": mean, "low": mean - half, "high": mean + half}
@@ -185,7 +187,7 @@ def _searched(codes: Tensor, anchors: Tensor, labels: Tensor, k: int) -> tuple[T
 
 
 def _exact(x: Any, ids: Tensor, labels: Tensor, k: int) -> tuple[_Anchors, float]:
-    queries = rows_of(x, ids.numpy())
+    queries = normalized_rows(x, ids.numpy())
     began = time.perf_counter()
     similarity = torch.cat([queries @ part.T for part in chunks(x)], dim=1)
     similarity.masked_fill_(labels[ids, None] == labels, -torch.inf)

@@ -1,19 +1,19 @@
-"""What sign codes promise: how surely the nearer of two samples has the smaller Hamming distance, and at how many bits.
+"""How likely sign codes keep the order of two samples by distance, and how many bits that takes.
 
-Angles are shares of pi. An anchor c, a sample x at the angle `near`, another y at the angle `far`, and the angle
-`between` x and y: a random hyperplane separates c from x with probability `near`, c from y with probability `far`, and
-Z = Hamming(c, x) - Hamming(c, y) is a sum of `bits` steps of -1, 0 or 1. The order is kept where Z <= 0 (`strict`:
-Z < 0, ties count as failures). Angles are those that the codes see: from the mean, where embeddings are centred.
+Angles are fractions of pi, as the codes see them: measured from the mean where embeddings are centred. Take an anchor
+c, a sample x at the angle `near`, a sample y at the angle `far`, and the angle `between` x and y. A random hyperplane
+separates c from x with probability `near` and c from y with probability `far`, and Z = Hamming(c, x) - Hamming(c, y)
+is a sum of `bits` steps of -1, 0 or 1. The codes keep the order where Z <= 0 (`strict`: Z < 0, a tie is a failure).
 
-| function | what it says of P(Z <= 0) |
+| function | P(Z <= 0) |
 |---|---|
 | `order_probability` | exact, for given angles and independent rows |
 | `normal_order_probability` | its normal approximation |
 | `worst_case_probability` | the normal approximation at the worst `between` |
-| `certain_probability` | a bound from below without approximation, for every `between` |
-| `paper_probability` | the published expression: the best case, no bound |
+| `certain_probability` | a lower bound without approximation, for every `between` |
+| `paper_probability` | the published expression: the best case, not a bound |
 
-Rows are independent in all of these; orthonormal rows, which `SignHasher` uses, spread less (`hamming_variance`).
+All of these assume independent rows; the orthonormal rows of `SignHasher` vary less (`hamming_variance`).
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from lookalike.utils.checks import checked_positive
+from lookalike.utils.checks import check_choice, checked_positive
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from numpy.typing import ArrayLike, NDArray
 
-METHODS = ("exact", "normal", "chernoff", "paper")
-ROUNDING = 1e-12  # angles that are computed from one another may miss their limits by so much
+BITS_METHODS = ("exact", "normal", "chernoff", "paper")  # of `smallest_bits`
+ROUNDING = 1e-12  # tolerance for angles that were computed from one another
 
 
 class Steps(NamedTuple):
-    """Probabilities of one bit: it brings x and y out of order, leaves the difference as it is, or keeps them apart."""
+    """The distribution of one step of Z."""
 
     wrong: float  # +1: the hyperplane separates c from x, not from y
     none: float  # 0
@@ -44,7 +44,7 @@ class Steps(NamedTuple):
 
 
 def separation(cosine: ArrayLike) -> NDArray[np.float64]:
-    """The angle as a share of pi: the probability that a random hyperplane separates two embeddings.
+    """Return the angle as a fraction of pi: the probability that a random hyperplane separates two embeddings.
 
     Examples:
         >>> separation([1.0, 0.0, -1.0]).tolist()
@@ -55,7 +55,7 @@ def separation(cosine: ArrayLike) -> NDArray[np.float64]:
 
 
 def collision_probability(cosine: ArrayLike) -> NDArray[np.float64]:
-    """The probability that two embeddings agree in a bit.
+    """Return the probability that two embeddings agree in a bit.
 
     Examples:
         >>> collision_probability([1.0, 0.0]).tolist()
@@ -65,12 +65,12 @@ def collision_probability(cosine: ArrayLike) -> NDArray[np.float64]:
 
 
 def joint_separation(near: float, far: float, between: float) -> float:
-    """The probability that one hyperplane separates the anchor from both samples.
+    """Return the probability that one hyperplane separates the anchor from both samples.
 
-    The hyperplanes that separate x from y are those that separate c from exactly one of them.
+    A hyperplane separates x from y exactly if it separates c from one of them and not from the other.
 
     Examples:
-        >>> joint_separation(0.25, 0.5, 0.25)  # y behind x: what separates x separates y
+        >>> joint_separation(0.25, 0.5, 0.25)  # y lies behind x
         0.25
     """
     _check_triple(near, far, between)
@@ -78,7 +78,7 @@ def joint_separation(near: float, far: float, between: float) -> float:
 
 
 def steps(near: float, far: float, between: float) -> Steps:
-    """The distribution of one bit of Z.
+    """Return the distribution of one step of Z.
 
     Raises:
         ValueError: No three directions have these angles.
@@ -89,7 +89,7 @@ def steps(near: float, far: float, between: float) -> Steps:
 
 
 def widest_between(near: float, far: float) -> float:
-    """The largest angle between two samples at these angles from the anchor: the worst case for their order.
+    """Return the largest angle between two samples at these angles from the anchor: the worst case for their order.
 
     Examples:
         >>> widest_between(0.25, 0.5)
@@ -99,7 +99,7 @@ def widest_between(near: float, far: float) -> float:
 
 
 def typical_between(near: float, far: float) -> float:
-    """The angle between two samples that lie in unrelated directions from the anchor: usual in many dimensions.
+    """Return the angle between samples in unrelated directions from the anchor, as is typical in high dimensions.
 
     Examples:
         >>> round(typical_between(0.25, 0.25), 6)
@@ -109,10 +109,10 @@ def typical_between(near: float, far: float) -> float:
 
 
 def order_probability(near: float, far: float, between: float, bits: int, *, strict: bool = False) -> float:
-    """The exact probability that x has no larger Hamming distance than y, for independent rows.
+    """Return the exact probability that x is at most as far as y by Hamming distance, for independent rows.
 
     Args:
-        near: Angle between anchor and x, as a share of pi.
+        near: Angle between anchor and x, as a fraction of pi.
         far: Angle between anchor and y.
         between: Angle between x and y.
         bits: Length of the codes.
@@ -129,17 +129,17 @@ def order_probability(near: float, far: float, between: float, bits: int, *, str
 
 
 def order_failure(near: float, far: float, between: float, bits: int, *, strict: bool = False) -> float:
-    """The complement of `order_probability`, with all its digits where it is tiny.
+    """Return 1 - `order_probability` to full precision, however small.
 
-    The steps are tilted until wrong and right are equally likely, which takes out the factor that Chernoff's bound
-    consists of; what is left is a symmetric distribution, convolved by a Fourier transform without cancellation.
+    Tilting the steps until wrong and right are equally likely takes out the factor of Chernoff's bound; the symmetric
+    distribution that is left is convolved by a Fourier transform without cancellation.
 
     Examples:
         >>> f"{order_failure(0.3, 0.4, 0.5, bits=4096):.2e}"
         '3.38e-20'
     """
     bits, step = checked_positive("bits", bits), steps(near, far, between)
-    if near > far:  # Z changes its sign with the two
+    if near > far:  # swapping x and y changes the sign of Z
         return 1 - order_failure(far, near, between, bits, strict=not strict)
     if step.wrong == 0:
         return step.none**bits if strict else 0.0
@@ -154,7 +154,7 @@ def order_failure(near: float, far: float, between: float, bits: int, *, strict:
 
 
 def normal_order_probability(near: float, far: float, between: float, bits: int) -> float:
-    """The normal approximation of `order_probability`: Z has mean -bits delta and variance bits (between - delta^2).
+    """Approximate `order_probability` by a normal Z of mean -bits delta and variance bits (between - delta^2).
 
     Examples:
         >>> round(normal_order_probability(0.3, 0.33, 0.63, bits=128), 3)
@@ -169,12 +169,12 @@ def normal_order_probability(near: float, far: float, between: float, bits: int)
 
 
 def worst_case_probability(eps: float, a: float, bits: int) -> float:
-    """The correct counterpart of the paper's expression: the normal approximation at the worst angle between x and y.
+    """Return what the paper's expression should be: the normal approximation at the worst angle between x and y.
 
-    With (a + 1) eps <= 1 it is Phi((a - 1) sqrt(bits eps) / sqrt((a + 1) - (a - 1)^2 eps)).
+    For (a + 1) eps <= 1 it is Phi((a - 1) sqrt(bits eps) / sqrt((a + 1) - (a - 1)^2 eps)).
 
     Args:
-        eps: Angle between anchor and x, as a share of pi.
+        eps: Angle between anchor and x, as a fraction of pi.
         a: Ratio of the angle of y to that of x, above 1.
         bits: Length of the codes.
 
@@ -187,10 +187,10 @@ def worst_case_probability(eps: float, a: float, bits: int) -> float:
 
 
 def certain_probability(near: float, far: float, bits: int, *, between: float | None = None) -> float:
-    """A bound from below without approximation (Chernoff), ties counted as failures, for independent rows.
+    """Return Chernoff's lower bound of the strict `order_probability`, for independent rows.
 
-    P(Z >= 0) <= (1 - q + sqrt(q^2 - delta^2))^bits, which grows with q = `between`; where that is not known the widest
-    angle is taken, so that the bound holds for every y.
+    P(Z >= 0) <= (1 - q + sqrt(q^2 - delta^2))^bits, which grows with q = `between`. By default q is the widest angle,
+    so that the bound holds for every y.
 
     Examples:
         >>> certain_probability(0.3, 0.45, bits=1024) <= order_probability(0.3, 0.45, 0.75, bits=1024, strict=True)
@@ -200,12 +200,11 @@ def certain_probability(near: float, far: float, bits: int, *, between: float | 
 
 
 def paper_probability(eps: float, a: float, bits: int) -> float:
-    """The published expression, Phi(sqrt((a - 1) bits eps)): the best case, **not** a bound from below.
+    """Return the published expression, Phi(sqrt((a - 1) bits eps)): the best case, **not** a lower bound.
 
-    It follows from Pr(both separated) <= eps. That inequality makes the variance of Z smaller, so it bounds the
+    It follows from Pr(both separated) <= eps. That inequality makes the variance of Z smaller and so bounds the
     probability from above: it describes a y exactly behind x (`between` = `far` - `near`), for which Z <= 0 is certain.
-    It is kept to reproduce the paper's figures; `worst_case_probability` and `certain_probability` are what it was
-    meant to be.
+    Use it to reproduce the paper's figures, and `worst_case_probability` or `certain_probability` as a bound.
 
     Examples:
         >>> round(paper_probability(0.3, 1.1, bits=128), 3)
@@ -225,33 +224,33 @@ def smallest_bits(
     between: float | None = None,
     strict: bool = True,
 ) -> int:
-    """The fewest bits with which any of n others at a * eps comes before a sample at eps with probability <= 1 / f.
+    """Return the fewest bits with which any of n samples at a * eps precedes one at eps with probability <= 1 / f.
 
-    Each competitor may fail with 1 / (f n), and failures add up at most (union bound), however dependent they are.
-    Hence also: with K samples within eps, at most K / f of the K nearest codes are expected to lie beyond a * eps.
+    Each of the n competitors may precede it with probability 1 / (f n); by the union bound these add up at most,
+    however dependent they are. Hence, with K samples within eps, at most K / f of the K nearest codes are expected to
+    lie beyond a * eps.
 
     Args:
-        eps: Angle between anchor and x, as a share of pi.
+        eps: Angle between anchor and x, as a fraction of pi.
         a: Ratio of the competitors' angles to eps, above 1.
         n: Number of competitors.
-        f: One in so many anchors may fail.
-        method: "exact"; "normal"; "chernoff", which bounds the exact one from above; or "paper", which is too few: see
+        f: One in f anchors may fail.
+        method: "exact"; "normal"; "chernoff", an upper bound of "exact"; or "paper", which is too few bits, see
             `paper_probability`.
         between: Angle between x and its competitors; by default the widest, see also `typical_between`.
-        strict: Whether ties are failures, for "exact". In "chernoff" they are, in the others they do not exist.
+        strict: Whether a tie is a failure, for "exact". It always is for "chernoff"; the others know no ties.
 
     Raises:
-        ValueError: No such angles, method or failure probability.
+        ValueError: The angles, the method or the failure probability are impossible.
 
     Examples:
         >>> [smallest_bits(0.3, 1.1, n=40_000, method=method) for method in ("paper", "normal", "exact", "chernoff")]
         [695, 14566, 14606, 18043]
     """
     far = _far(eps, a)
-    if method not in METHODS:
-        raise ValueError(f"method must be one of {', '.join(map(repr, METHODS))}, got {method!r}.")
+    check_choice("method", method, BITS_METHODS)
     if not f * checked_positive("n", n) > 2:
-        raise ValueError(f"f is one failure in so many and must be above 2 / n, got {f}.")
+        raise ValueError(f"f must be above 2 / n, because one in f anchors may fail, got {f}.")
     failure = 1 / (f * n)
     if method == "chernoff":
         return math.ceil(math.log(failure) / _chernoff_exponent(eps, far, between))
@@ -264,32 +263,21 @@ def smallest_bits(
     if method == "normal":
         return normal
 
-    def holds(bits: int) -> bool:  # where nearly every bit separates x from y, ties depend on whether bits are even
+    def holds(bits: int) -> bool:  # if nearly every bit separates x from y, ties need an even number of bits
         return all(order_failure(eps, far, q, length, strict=strict) <= failure for length in (bits, bits + 1))
 
     return _first_true(holds, normal)
 
 
-def cosine_from_hamming(distance: ArrayLike, bits: int) -> NDArray[np.float64]:
-    """The cosine that a Hamming distance implies, cos(pi h / bits).
-
-    Examples:
-        >>> cosine_from_hamming([0, 64, 128], bits=128).round(6).tolist()
-        [1.0, 0.0, -1.0]
-    """
-    cosine: NDArray[np.float64] = np.cos(np.pi / checked_positive("bits", bits) * np.asarray(distance, np.float64))
-    return cosine
-
-
 def hamming_variance(cosine: ArrayLike, bits: int, *, dim: int | None = None) -> NDArray[np.float64]:
-    """The variance of the Hamming distance of two embeddings.
+    """Return the variance of the Hamming distance of two embeddings.
 
-    With independent rows, bits p (1 - p) where p is their separation. Orthonormal rows (`dim` given) are spread more
-    evenly, which takes away e (1 - cosine^2) / pi^2 (first order, many dimensions) with e = bits^2 / dim up to one
-    rotation; each further rotation is independent of the others.
+    For independent rows it is bits p (1 - p), where p is their separation. Orthonormal rows (`dim` given) are spread
+    more evenly, which subtracts e (1 - cosine^2) / pi^2 (to first order, in high dimensions) with e = bits^2 / dim for
+    up to one rotation; further rotations are independent.
 
     Args:
-        cosine: Of the two embeddings, as the codes see them.
+        cosine: Cosine of the two embeddings, as the codes see them.
         bits: Length of the codes.
         dim: Dimension of the embeddings, for orthonormal rows; None for independent ones.
 
@@ -309,7 +297,7 @@ def hamming_variance(cosine: ArrayLike, bits: int, *, dim: int | None = None) ->
 
 
 def cosine_standard_error(cosine: ArrayLike, bits: int, *, dim: int | None = None) -> NDArray[np.float64]:
-    """The standard error of `cosine_from_hamming`, to first order: pi sqrt(1 - cosine^2) sd(h) / bits.
+    """Return the standard error of `implied_cosine`, to first order: pi sqrt(1 - cosine^2) sd(h) / bits.
 
     Examples:
         >>> [round(float(cosine_standard_error(0.45, bits, dim=384)), 3) for bits in (128, 1024)]
@@ -327,7 +315,7 @@ def _phi(z: float) -> float:
 def _far(eps: float, a: float) -> float:
     if not (0 < eps < 1 and a > 1 and a * eps <= 1):
         raise ValueError(
-            f"eps is an angle as a share of pi and a above 1 the ratio to a larger one, so that a * eps <= 1; got "
+            "eps must be an angle between 0 and 1 (a fraction of pi) and a above 1 with a * eps at most 1, got "
             f"eps={eps} and a={a}."
         )
     return a * eps
@@ -337,13 +325,13 @@ def _check_triple(near: float, far: float, between: float) -> None:
     shortest, longest = abs(far - near), widest_between(near, far)
     if not (0 <= near <= 1 and 0 <= far <= 1 and shortest - ROUNDING <= between <= longest + ROUNDING):
         raise ValueError(
-            f"no three directions have the angles near={near}, far={far} and between={between}: shares of pi are in "
+            f"no three directions have the angles near={near}, far={far} and between={between}: fractions of pi are in "
             f"[0, 1], and here between must be in [{shortest:g}, {longest:g}]."
         )
 
 
 def _chernoff_exponent(near: float, far: float, between: float | None) -> float:
-    """The logarithm of the bound per bit, below zero."""
+    """Return the logarithm of Chernoff's bound per bit, which is negative."""
     q = widest_between(near, far) if between is None else between
     _check_triple(near, far, q)
     delta = far - near
@@ -355,7 +343,7 @@ def _chernoff_exponent(near: float, far: float, between: float | None) -> float:
 
 
 def _first_true(holds: Callable[[int], bool], guess: int) -> int:
-    """The smallest number for which a condition holds that stays true once it is."""
+    """Find the smallest number for which a monotone condition holds."""
     low, high, width = 0, guess, guess // 64 + 1
     while not holds(high):
         low, high, width = high, high + width, 2 * width

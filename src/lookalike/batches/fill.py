@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lookalike.utils.jit import kernel
+from lookalike.utils.splitmix import STEP, splitmix64
 
 LEVELS = 64  # of the priority queue
 
@@ -79,15 +80,14 @@ def connect(neighbours: Any, filled: Any, edges: Any, first: int, last: int) -> 
                 filled[j] += 1
 
 
+_mix = kernel(splitmix64)
+
+
 @kernel
 def _random_below(state: State, n: int) -> int:
-    """splitmix64: the same numbers on every machine."""
-    state.random[0] += np.uint64(0x9E3779B97F4A7C15)
-    z = state.random[0]
-    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    z = z ^ (z >> np.uint64(31))
-    return int(z % np.uint64(n))
+    """Draw a number below n."""
+    state.random[0] += STEP
+    return int(_mix(state.random[0]) % np.uint64(n))
 
 
 @kernel

@@ -14,6 +14,8 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - as everybody calls it
 from torch import Tensor
 
+from lookalike.utils.splitmix import STEP, splitmix64
+
 if TYPE_CHECKING:
     from lookalike.utils.arrays import Array
 
@@ -76,18 +78,9 @@ def uniforms(seed: int, ids: Array, stream: int, count: int) -> Array:
     """
     key = np.array([seed % 2**64], np.uint64)
     for part in (np.array([stream], np.uint64), np.asarray(ids).astype(np.uint64)[:, None], np.arange(count)[None]):
-        key = _mixed(key + _mixed(part.astype(np.uint64) + np.uint64(1)))
+        key = splitmix64(STEP * (key + splitmix64(STEP * (part.astype(np.uint64) + np.uint64(1)))))
     drawn: Array = (key >> np.uint64(11)).astype(np.float64) / 2**53
     return drawn
-
-
-def _mixed(x: Array) -> Array:
-    """splitmix64."""
-    x = x * np.uint64(0x9E3779B97F4A7C15)
-    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    mixed: Array = x ^ (x >> np.uint64(31))
-    return mixed
 
 
 def flipped(images: Tensor, which: Array) -> Tensor:

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from lookalike.hashing import implied_cosine
 from lookalike.negatives.filters import Filters
 from lookalike.negatives.positives import hardest_positives, least_similar_positives
-from lookalike.negatives.spaces import COSINE, HAMMING, implied_cosine
+from lookalike.negatives.spaces import COSINE, HAMMING
 from lookalike.search.cosine import Similar
 from lookalike.search.request import Neighbours
 from lookalike.utils.checks import checked_positive

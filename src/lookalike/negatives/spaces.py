@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
+from lookalike.hashing import implied_cosine
 from lookalike.search import hamming_topk
 from lookalike.search.cosine import cosine_topk
 from lookalike.search.plain import popcount
@@ -38,11 +39,6 @@ class Space:
         """Make the values and indices of queries without neighbours."""
         values = torch.full((q, k), self.absent, device=device).to(self.dtype)
         return values, torch.full((q, k), -1, dtype=torch.int64, device=device)
-
-
-def implied_cosine(distances: Tensor, bits: int) -> Tensor:
-    """Estimate cosines from Hamming distances, float64: cos(pi * h / b)."""
-    return torch.cos(distances.double() * (math.pi / bits))
 
 
 def _hamming(a: Tensor, b: Tensor) -> Tensor:
