@@ -286,11 +286,11 @@ def write_embeddings(folder: Path, rows: int) -> None:
 
 def mined_from_file(folder: str) -> dict[str, Any]:
     """In a fresh process: the command, and the most memory it took."""
-    from lookalike.cli import app as command  # noqa: PLC0415 - a child's
+    from lookalike.cli import main as command  # noqa: PLC0415 - a child's
 
     arguments = ["mine", "--embeddings", f"{folder}/embeddings.npy", "--labels", f"{folder}/labels.npy"]
     began = time.process_time()
-    command([*arguments, "--output", f"{folder}/negatives.npy"], standalone_mode=False)
+    command([*arguments, "--output", f"{folder}/negatives.npy"])
     return {"processor_seconds": round(time.process_time() - began, 1), "peak_bytes": record.peak_bytes()}
 
 

@@ -1,5 +1,3 @@
-import sys
-
 import hypothesis
 import pytest
 import torch
@@ -33,9 +31,11 @@ def run_here(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
 
     def run_in_this_process(*arguments):
-        monkeypatch.setattr(sys, "argv", ["lookalike", *map(str, arguments)])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        return ended.value.code, *capsys.readouterr()
+        code = 0
+        try:
+            main([str(argument) for argument in arguments])
+        except SystemExit as ended:
+            code = ended.code or 0
+        return code, *capsys.readouterr()
 
     return run_in_this_process

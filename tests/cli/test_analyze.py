@@ -4,8 +4,8 @@ import shutil
 import numpy as np
 import pytest
 
-from lookalike.cli.analyze import load_labels
 from lookalike.data import DataSource
+from lookalike.data.labels import load_labels
 from lookalike.data.synthetic import clustered_embeddings
 from lookalike.training.comparison import train_by_name
 from lookalike.training.settings import Settings

@@ -8,7 +8,9 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from lookalike import cli
+import lookalike.cli.mine
+import lookalike.cli.train  # noqa: F401 - declares the commands
+from lookalike.cli.app import app
 from lookalike.data import load_data
 from lookalike.data.check import check_data
 from lookalike.data.huggingface import from_dataset
@@ -36,7 +38,7 @@ def refused(path, **options):
 def mine(*arguments):
     """Run `lookalike mine` until it loads a model, which does not exist: what it printed, and what it raised."""
     more = ("--model", "nowhere", "--output", "mined.jsonl")
-    shown = CliRunner().invoke(cli.app, ["mine", *map(str, arguments), *more])
+    shown = CliRunner().invoke(app, ["mine", *map(str, arguments), *more])
     return shown.output, str(shown.exception)
 
 

@@ -14,7 +14,10 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from lookalike import cli, mine_hard_negatives
+import lookalike.cli.mine
+import lookalike.cli.train  # noqa: F401 - declares the commands
+from lookalike import mine_hard_negatives
+from lookalike.cli.app import app
 from lookalike.mining import command, encoding, outputs, sources, store
 from lookalike.utils.locks import locked
 
@@ -25,7 +28,7 @@ parquet = pytest.importorskip("pyarrow.parquet")
 
 def mine(*arguments):
     """Run the command; what it raises is what `main` says in one line."""
-    return CliRunner().invoke(cli.app, ["mine", *map(str, arguments)])
+    return CliRunner().invoke(app, ["mine", *map(str, arguments)])
 
 
 def wrote(*arguments):
@@ -464,7 +467,7 @@ def test_the_first_lines_come_before_the_model_is_loaded(source, tmp_path, monke
     monkeypatch.setattr(command, "load_model", load)
     output = tmp_path / "out.jsonl"
     with pytest.raises(ValueError, match="Mining") as caught:
-        cli.app(["mine", str(source), "--model", "all-MiniLM-L6-v2", "--output", str(output)], standalone_mode=False)
+        app(["mine", str(source), "--model", "all-MiniLM-L6-v2", "--output", str(output)], standalone_mode=False)
     first, second, third = str(caught.value).splitlines()[:3]
     assert first == f"Mining hard negatives for {source} with all-MiniLM-L6-v2 -> {output}"
     assert second == "67 pairs from the columns query and answer."

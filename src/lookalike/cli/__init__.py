@@ -1,23 +1,82 @@
-"""The command line. Heavy imports happen inside the commands, so that `lookalike --help` answers at once."""
+"""The command line. Only the module of the command that was typed is imported, so that `--help` answers at once."""
 
+import importlib
+import re
 import sys
+from collections.abc import Sequence
+from functools import partial
 
-import typer
+from lookalike import __version__
+from lookalike.cli.menu import run_one_of
 
-from lookalike.cli import bench, data, inspection, mining, training  # they add their commands
-from lookalike.cli.app import app
+COMMANDS = {  # modules of this package
+    "train": "Train an embedding model with hard negatives.",
+    "compare": "Train with several samplers and seeds, and print a table.",
+    "mine": "Find hard negatives for pairs of texts or for embeddings.",
+    "analyze": "Compare the hard negatives found in bits with the true ones.",
+    "plan": "Predict how many bits it takes.",
+    "report": "Show runs, comparisons and analyses on one HTML page.",
+    "data": "List data sets, or check one.",
+    "bench": "Measure speed on this machine.",
+    "demo": "Show overlap, time and memory on synthetic embeddings.",
+}
+DESCRIPTION = "Hard negatives for contrastive learning, found in bits."
+USER_ERROR = 2
 
-__all__ = ["app", "bench", "data", "inspection", "main", "mining", "training"]
 
+def main(args: Sequence[str] | None = None) -> None:
+    """Run the command line; a mistake of the user's is one line on standard error and exit code 2.
 
-def main() -> None:
-    """Run the command line; what the user got wrong is said in one line, without a traceback."""
+    Args:
+        args: What follows `lookalike`; by default what was typed.
+    """
+    args = list(sys.argv[1:] if args is None else args)
     try:
-        app()
+        if args == ["--version"]:
+            print(f"lookalike {__version__}")
+        else:
+            commands = {name: (summary, partial(_run, name)) for name, summary in COMMANDS.items()}
+            run_one_of(commands, args, "lookalike", DESCRIPTION)
     except OSError as error:
         said = str(error) if error.errno is None else f"{error.filename or 'the system'}: {error.strerror}."
-        typer.secho(f"lookalike: {said}", fg="red", err=True)
-        sys.exit(2)
+        _fail(said, args)
     except (ValueError, TypeError, ImportError) as error:
-        typer.secho(f"lookalike: {error}", fg="red", err=True)
-        sys.exit(2)
+        _fail(str(error), args)
+
+
+def _run(name: str, args: list[str]) -> None:
+    importlib.import_module(f"lookalike.cli.{name}").main(args)
+
+
+def _fail(error: str, args: list[str]) -> None:
+    command = sys.modules.get(f"lookalike.cli.{args[0]}") if args else None
+    if (options := getattr(command, "Options", None)) is not None:
+        error = with_options(error, options)
+    said = f"lookalike: {error}"
+    print(f"\033[31m{said}\033[0m" if sys.stderr.isatty() else said, file=sys.stderr)
+    sys.exit(USER_ERROR)
+
+
+def with_options(error: str, options: type) -> str:
+    """Replace the arguments that an error of the library names by options of the command.
+
+    The library names an argument to give as `force=True`, `rescore=False`, `out=` or `bits=512`. This is the one place
+    that turns these into `--force`, `--no-rescore`, `--out` and `--bits 512`; names that are no options stay.
+
+    Args:
+        error: What the library says.
+        options: The dataclass that declares the options of the command.
+    """
+    from lookalike.cli.options import options_of
+
+    known = options_of(options)
+
+    def as_option(found: re.Match[str]) -> str:
+        name, value = found[1], found[2]
+        if name not in known:
+            return found[0]
+        if value == "False":
+            return known[name].flag.replace("--", "--no-", 1)
+        return known[name].flag if value == "True" else f"{known[name].flag} {value}".rstrip()
+
+    return re.sub(r"(?<![-\w.])([a-z][a-z_]*)=((?:[\w:/-]|\.(?=\w))*)", as_option, error)

@@ -1,23 +1,14 @@
-"""`lookalike analyze`: from a file of embeddings, or a training run, to a table and analysis.json."""
-
-from __future__ import annotations
+"""`lookalike analyze`: from a file of embeddings, or a run, to a table and analysis.json."""
 
 import json
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
-import numpy as np
-from rich.console import Console
-from rich.table import Table
-
-from lookalike.analysis.study import analyze
-from lookalike.data.embeddings import holds_objects, load_embeddings
-from lookalike.data.reading import read_lines
-from lookalike.training.embedding import embed_run
-from lookalike.utils.files import write_text
+from lookalike.cli.parsing import Flag, Hint, Positional, integers, parse
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
+    from rich.console import Console
 
 BACKENDS = {
     "cpu": "the compiled kernel (backend cpu)",
@@ -25,64 +16,64 @@ BACKENDS = {
 }
 
 
-def run_analysis(
-    source: Path, labels: Path | None, bits: tuple[int, ...], k: int, anchors: int, out: Path | None, *, force: bool
-) -> None:
-    """Read, analyse, print a table, and write the analysis next to the source."""
-    console = Console()
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Options of `lookalike analyze`."""
+
+    source: Positional[Path]
+    """Embeddings (.npy, .npz, .safetensors, .parquet), or the folder of a run."""
+    labels: Path | None = None
+    """Labels of the embeddings: a .npy file, or one label per line."""
+    bits: Annotated[str, Hint(value="INT,INT,...")] = "128,256,512,1024"
+    """Code lengths to compare, multiples of 8."""
+    k: int = 128
+    """Hard negatives per anchor."""
+    anchors: int = 1000
+    """Anchors to compare with exact search."""
+    out: Annotated[Path | None, Hint(default="analysis.json beside SOURCE")] = None
+    """File to write."""
+    force: Flag = False
+    """Overwrite the file."""
+
+
+def main(args: list[str]) -> None:
+    """Compare the hard negatives found in bits with the true ones: overlap, rank, similarity, bounds, speed."""
+    options = parse(Options, args, "analyze", main.__doc__)
+    bits = integers("--bits", options.bits)
+    source = options.source
     is_run = source.is_dir()
-    target = out or (
-        source / "analysis.json" if is_run else source.with_name(source.name.split(":")[0] + ".analysis.json")
-    )
-    if target.exists() and not force:
-        raise ValueError(f"{target} exists; --force overwrites it, --out chooses another file.")
+    beside = source / "analysis.json" if is_run else source.with_name(source.name.split(":")[0] + ".analysis.json")
+    out = options.out or beside
+    if out.exists() and not options.force:
+        raise ValueError(f"{out} exists; --force overwrites it, --out chooses another file.")
+    if is_run and options.labels is not None:
+        raise ValueError("--labels belongs to a file of embeddings; a run knows its own labels.")
+    from rich.console import Console
+
+    from lookalike.analysis.study import analyze
+    from lookalike.data.embeddings import load_embeddings
+    from lookalike.data.labels import load_labels
+    from lookalike.training.embedding import embed_run
+    from lookalike.utils.files import write_text
+
     x: Any
-    values: Any
+    labels: Any = None
     if is_run:
-        if labels is not None:
-            raise ValueError("--labels belongs to a file of embeddings; a run knows its own labels.")
-        x, values = embed_run(source, progress=True)
+        x, labels = embed_run(source, progress=True)
     else:
-        x = load_embeddings(source, min_rows=k + 1)
-        values = None if labels is None else load_labels(labels, len(x))
-    result = analyze(x, values, bits=bits, k=k, anchors=anchors, progress=True)
-    write_text(target, json.dumps(result, indent=1) + "\n")
-    _print(console, result)
-    console.print(f"Written: {target}", highlight=False)
+        x = load_embeddings(source, min_rows=options.k + 1)
+        if options.labels is not None:
+            labels = load_labels(options.labels, len(x))
+    result = analyze(x, labels, bits=bits, k=options.k, anchors=options.anchors, progress=True)
+    write_text(out, json.dumps(result, indent=1) + "\n")
+    console = Console()
+    _print_table(console, result)
+    console.print(f"Written: {out}", highlight=False, soft_wrap=True)
 
 
-def load_labels(path: Path, n: int) -> Any:
-    """Read labels, numbers or text, from a .npy file or from the lines of a text file, and number them.
+def _print_table(console: "Console", result: dict[str, Any]) -> None:
+    from rich.table import Table
 
-    Raises:
-        FileNotFoundError: There is no such file.
-        ValueError: It holds something else, or another number of labels.
-    """
-    if not path.is_file():
-        raise FileNotFoundError(f"{path}: there is no such file of labels.")
-    if path.suffix == ".npy" and holds_objects(path):
-        raise ValueError(
-            f"{path} holds Python objects, which are never unpickled here; save text with "
-            "numpy.save(path, labels.astype(str))."
-        )
-    values = _read_labels(path)
-    if values.ndim != 1 or len(values) != n:
-        raise ValueError(f"{path} must hold one label per embedding, {n}, got the shape {list(values.shape)}.")
-    return np.unique(values, return_inverse=True)[1]
-
-
-def _read_labels(path: Path) -> Any:
-    is_array = path.suffix == ".npy"
-    unreadable = (ValueError, OSError, EOFError) if is_array else (OSError,)  # `read_lines` says which line is wrong
-    try:
-        return (
-            np.load(path, allow_pickle=False) if is_array else np.array([line.strip() for _, line in read_lines(path)])
-        )
-    except unreadable as error:
-        raise ValueError(f"{path} cannot be read as labels ({error}): a .npy file, or one label per line.") from None
-
-
-def _print(console: Console, result: dict[str, Any]) -> None:
     settings = result["settings"]
     k = settings["k"]
     widest = max(row["overlap"]["high"] - row["overlap"]["mean"] for row in result["rows"])

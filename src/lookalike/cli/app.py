@@ -38,3 +38,8 @@ def integers(option: str, text: str) -> list[int]:
         return [int(part) for part in text.split(",")]
     except ValueError:
         raise ValueError(f"{option} takes integers with commas between them, such as 128,512, got {text!r}.") from None
+
+
+def bridge(args: list[str]) -> None:
+    """Run a command that is not converted yet."""
+    app(args, standalone_mode=True)

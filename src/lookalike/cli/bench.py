@@ -66,3 +66,11 @@ def _benchmark(name: str, context: typer.Context, quick: bool, out: Path | None)
     command.command()(importlib.import_module(f"benchmarks.{name}").main)
     chosen = ["--quick"] * quick + ([] if out is None else ["--out", str(out)])
     command([*context.args, *chosen], prog_name=context.command_path, standalone_mode=False)
+
+
+def main(args: list[str]) -> None:
+    """Run the old command."""
+    import lookalike.cli.train  # noqa: F401 - a single command would lose its name
+    from lookalike.cli.app import bridge
+
+    bridge(["bench", *args])

@@ -1,4 +1,4 @@
-"""`lookalike train`, `lookalike compare`, `lookalike data check`: from what was typed to what appears on the screen."""
+"""`lookalike train` and `lookalike compare`: from what was typed to what appears on the screen."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
 from lookalike.data import DataSource
@@ -25,8 +24,6 @@ from lookalike.training.settings import Settings, parse_strategy
 
 if TYPE_CHECKING:
     from lookalike.training.results import EpochMetrics, RunResult
-
-SHOWN = 10  # paths of bad images
 
 
 def run_training(
@@ -196,35 +193,6 @@ def run_comparison(
     _print_table(console, table.rows)
     console.print(table.conditions(), highlight=False)
     _print_whole(console, f"Written: {folder / 'compare.json'}, {folder / 'compare.md'}")
-
-
-def run_data_check(
-    name: str, root: Path | None, decode: bool, sheet: Path | None, options: dict[str, Any] | None = None
-) -> bool:
-    """Print counts next to the official ones and write a contact sheet; whether everything is there."""
-    from lookalike.data.check import check_data, contact_sheet
-
-    console = Console()
-    report = check_data(name, root, decode=decode, progress=True, **(options or {}))
-    console.print(f"{report.data.description[0].upper()}{report.data.description[1:]}.", highlight=False)
-    if report.counts:
-        table = Table("", "found", "official", "")
-        for count in report.counts:
-            official = "" if count.official is None else f"{count.official:,}"
-            table.add_row(count.name, f"{count.found:,}", official, "" if count.agrees else "differs")
-        console.print(table)
-    for path in report.bad[:SHOWN]:
-        console.print(f"{path} {'cannot be read' if path.exists() else 'is missing'}", highlight=False, soft_wrap=True)
-    if report.bad:
-        console.print(f"{len(report.bad):,} images are missing or unreadable.", highlight=False)
-    elif isinstance(report.pairs[0][0], str):
-        for query, reference in report.pairs:
-            console.print(f"[bold]{escape(query[:160])}[/bold]\n  {escape(reference[:160])}", highlight=False)
-    else:
-        path = sheet or Path(f"contact-sheet-{Path(name).stem}.png")
-        contact_sheet(report.pairs).save(path)
-        console.print(f"Written: {path}", highlight=False, soft_wrap=True)
-    return report.complete
 
 
 def _changed(usual: Recipe, chosen: dict[str, dict[str, Any]]) -> Recipe:

@@ -1,38 +1,85 @@
-"""`lookalike data`."""
+"""`lookalike data list` and `lookalike data check`."""
 
+import sys
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from lookalike.cli.menu import run_one_of
+from lookalike.cli.parsing import Flag, Hint, Pairs, Positional, parse
 
-from lookalike.cli.app import app
-from lookalike.cli.training import DataOption, _named
-
-data_sets = typer.Typer(help="Data sets to train on.", no_args_is_help=True)
-app.add_typer(data_sets, name="data")
+SHOWN = 10  # paths of bad images, at most
+LONGEST = 160  # characters of a text
 
 
-@data_sets.command("list")
-def data_list() -> None:
-    """Show what can be trained on."""
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Options of `lookalike data check`."""
+
+    name: Positional[str]
+    """A data set, as `lookalike data list` names it."""
+    root: Positional[Path | None] = None
+    """Its folder or file."""
+    decode: Flag = False
+    """Decode every image instead of only looking for its file."""
+    sheet: Annotated[Path | None, Hint(default="contact-sheet-NAME.png")] = None
+    """Contact sheet to write."""
+    data_options: Pairs = field(default_factory=dict)
+    """Option of the data set's reader, such as size=224."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoOptions:
+    """`lookalike data list` has none."""
+
+
+def main(args: list[str]) -> None:
+    """List data sets, or check one."""
+    commands = {
+        "list": ("List the data sets to train on.", list_data_sets),
+        "check": ("Compare a data set with its official counts and show a dozen pairs.", check),
+    }
+    run_one_of(commands, args, "lookalike data", "Data sets to train on.")
+
+
+def list_data_sets(args: list[str]) -> None:
+    """List the data sets to train on."""
+    parse(NoOptions, args, "data list", list_data_sets.__doc__)
     from lookalike.data import DATA_SETS
 
     for name, about in DATA_SETS.items():
-        typer.echo(f"{name:<14} {about}")
+        print(f"{name:<14} {about}")
 
 
-@data_sets.command("check")
-def data_check(
-    name: Annotated[str, typer.Argument(help="A data set, as in `lookalike data list`.")],
-    root: Annotated[Path | None, typer.Argument(help="Its folder or file.", show_default=False)] = None,
-    decode: Annotated[bool, typer.Option("--decode", help="Decode every image, not only look for it.")] = False,
-    sheet: Annotated[
-        Path | None, typer.Option(help="The contact sheet.", show_default="contact-sheet-NAME.png")
-    ] = None,
-    data_option: DataOption = None,
-) -> None:
-    """Compare a data set with its official counts and show a dozen pairs; fails if something is missing."""
-    from lookalike.cli.commands import run_data_check
+def check(args: list[str]) -> None:
+    """Compare a data set with its official counts and show a dozen pairs; exit with 1 if something is missing."""
+    options = parse(Options, args, "data check", check.__doc__)
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
 
-    if not run_data_check(name, root, decode, sheet, _named("--data-option", data_option)):
-        raise typer.Exit(1)
+    from lookalike.data.check import check_data, contact_sheet
+
+    console = Console()
+    report = check_data(options.name, options.root, decode=options.decode, progress=True, **options.data_options)
+    console.print(f"{report.data.description[0].upper()}{report.data.description[1:]}.", highlight=False)
+    if report.counts:
+        table = Table("", "found", "official", "")
+        for count in report.counts:
+            official = "" if count.official is None else f"{count.official:,}"
+            table.add_row(count.name, f"{count.found:,}", official, "" if count.agrees else "differs")
+        console.print(table)
+    for path in report.bad[:SHOWN]:
+        console.print(f"{path} {'cannot be read' if path.exists() else 'is missing'}", highlight=False, soft_wrap=True)
+    if report.bad:
+        console.print(f"{len(report.bad):,} images are missing or unreadable.", highlight=False)
+    elif isinstance(report.pairs[0][0], str):
+        for query, reference in report.pairs:
+            shown = f"[bold]{escape(query[:LONGEST])}[/bold]\n  {escape(reference[:LONGEST])}"
+            console.print(shown, highlight=False)
+    else:
+        sheet = options.sheet or Path(f"contact-sheet-{Path(options.name).stem}.png")
+        contact_sheet(report.pairs).save(sheet)
+        console.print(f"Written: {sheet}", highlight=False, soft_wrap=True)
+    if not report.complete:
+        sys.exit(1)

@@ -1,26 +1,48 @@
-"""`lookalike demo`: what hashing costs and what it keeps, on embeddings made on the spot."""
+"""`lookalike demo`: what hashing costs and what it keeps, on synthetic embeddings."""
 
 import time
 from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass
+from typing import Annotated, Any
 
-from rich.console import Console
-from rich.table import Table
-
-from lookalike.analysis import overlap
-from lookalike.data.synthetic import clustered_embeddings
-from lookalike.hashing import SignHasher
-from lookalike.negatives import hard_negatives
-from lookalike.samplers.warmup import compile_kernels
-from lookalike.search.cosine import cosine_topk
+from lookalike.cli.parsing import Hint, integers, parse
 
 
-def run_demo(n: int, dim: int, k: int, bits: list[int], seed: int) -> None:
-    """Make embeddings, hash them at several lengths, search, and print how the result compares with exact cosine."""
-    hashers = [SignHasher(dim, b, seed=seed) for b in sorted(bits)]
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Options of `lookalike demo`."""
+
+    n: int = 20_000
+    """Number of embeddings."""
+    dim: int = 256
+    """Dimension of the embeddings."""
+    k: int = 128
+    """Hard negatives per embedding."""
+    bits: Annotated[str, Hint(value="INT,INT,...")] = "128,256,512,1024"
+    """Code lengths to compare, multiples of 8."""
+    seed: int = 0
+    """Seed of the embeddings and of the rotation."""
+
+
+def main(args: list[str]) -> None:
+    """Make clustered embeddings, find their hard negatives exactly and in bits, and show overlap, time and memory."""
+    options = parse(Options, args, "demo", main.__doc__)
+    lengths = sorted(integers("--bits", options.bits))
+    from rich.console import Console
+    from rich.table import Table
+
+    from lookalike.analysis import overlap
+    from lookalike.data.synthetic import clustered_embeddings
+    from lookalike.hashing import SignHasher
+    from lookalike.negatives import hard_negatives
+    from lookalike.samplers.warmup import compile_kernels
+    from lookalike.search.cosine import cosine_topk
+
+    n, dim, k = options.n, options.dim, options.k
+    hashers = [SignHasher(dim, bits, seed=options.seed) for bits in lengths]
     console = Console()
     console.print(f"{n:,} clustered embeddings of dimension {dim}; the {k} hardest negatives of each.")
-    x, labels = clustered_embeddings(n, dim, seed=seed)
+    x, labels = clustered_embeddings(n, dim, seed=options.seed)
     with console.status("compiling kernels (once, some seconds)"):
         compile_kernels()
     with console.status("exact cosine search"):
@@ -44,7 +66,7 @@ def run_demo(n: int, dim: int, k: int, bits: list[int], seed: int) -> None:
             f"{exact_seconds / seconds:.0f}x",
         )
     console.print(table)
-    console.print("Each negative has another label than its anchor; more bits come closer to exact mining.")
+    console.print("A negative never has the label of its anchor. More bits come closer to exact search.")
 
 
 def _timed(function: Callable[..., Any], *args: Any, **kwargs: Any) -> tuple[Any, float]:

@@ -1,18 +1,18 @@
-"""`lookalike plan`: how many bits, as a table and a choice."""
+"""`lookalike plan`: how many bits it takes, as a table and a choice."""
 
 import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
 
-import numpy as np
-import torch
-from rich.console import Console
-from rich.table import Table
+from lookalike.cli.parsing import Hint, Positional, parse
 
-from lookalike.analysis.bits import BitsPlan, bits_for_order, plan_bits
-from lookalike.data.embeddings import load_embeddings
+if TYPE_CHECKING:
+    from rich.console import Console
 
-ROWS = 4096  # at least, of those in the file
-RANK = 6  # of the true k nearest so many should be among the rows that are looked at
+    from lookalike.analysis.bits import BitsPlan
 
+ROWS = 4096  # rows of the file to predict from, at least
+RANK = 6  # true neighbours of a sample among these rows, at least
 ANSWERS = {
     "exact": "exact, worst geometry",
     "typical": "exact, unrelated directions",
@@ -22,17 +22,62 @@ ANSWERS = {
 }
 
 
-def run_plan(path: str, *, k: int, target: float, n: int | None, max_bits: int, seed: int) -> None:
-    """Predict the overlap at every length from a file of embeddings and print it with the choice."""
-    console = Console()
-    x = load_embeddings(path, min_rows=k + 1 if n is None else 2)
-    n = len(x) if n is None else n
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Options of `lookalike plan`."""
+
+    embeddings: Positional[str | None] = None
+    """FILE.npy, .npz, .safetensors or .parquet; FILE:NAME where it holds several arrays."""
+    k: int = 128
+    """Hard negatives per sample."""
+    target: float = 0.5
+    """Fraction of the true k nearest to find."""
+    n: Annotated[int | None, Hint(default="the rows of EMBEDDINGS")] = None
+    """Number of samples to search."""
+    max_bits: int = 1024
+    """Longest code to consider."""
+    seed: int = 0
+    """Seed of the rotation and of the choice of rows."""
+    eps: float | None = None
+    """Without EMBEDDINGS: angle of a near sample, as a fraction of pi."""
+    a: float | None = None
+    """Without EMBEDDINGS: angle of a far sample divided by that of a near one."""
+    f: float = 10.0
+    """Without EMBEDDINGS: one in so many anchors may get a far sample first."""
+
+
+def main(args: list[str]) -> None:
+    """Predict the bits it takes to find a fraction of the true neighbours, or to keep an order (--eps, --a, --n)."""
+    options = parse(Options, args, "plan", main.__doc__)
+    eps, a, n = options.eps, options.a, options.n
+    if options.embeddings is not None and eps is None and a is None:
+        _plan_from_embeddings(options.embeddings, options)
+    elif options.embeddings is None and eps is not None and a is not None and n is not None:
+        _plan_from_theory(eps, a, n, options.f)
+    else:
+        raise ValueError("give either a file of embeddings or --eps, --a and --n.")
+
+
+def _plan_from_embeddings(path: str, options: Options) -> None:
+    """Print the overlap predicted for each code length, and the choice."""
+    import numpy as np
+    import torch
+    from rich.console import Console
+
+    from lookalike.analysis.bits import plan_bits
+    from lookalike.data.embeddings import load_embeddings
+
+    console, k = Console(), options.k
+    x = load_embeddings(path, min_rows=k + 1 if options.n is None else 2)
+    n = len(x) if options.n is None else options.n
     wanted = max(ROWS, math.ceil(RANK * n / k))
     drawn = np.arange(len(x))
     if len(x) > wanted:
-        drawn = np.sort(np.random.default_rng(seed).choice(len(x), wanted, replace=False))
+        drawn = np.sort(np.random.default_rng(options.seed).choice(len(x), wanted, replace=False))
     with console.status(f"comparing {len(drawn):,} rows"):
-        plan = plan_bits(torch.from_numpy(x[drawn]), n, k=k, target=target, max_bits=max_bits, seed=seed)
+        plan = plan_bits(
+            torch.from_numpy(x[drawn]), n, k=k, target=options.target, max_bits=options.max_bits, seed=options.seed
+        )
     console.print(
         f"{n:,} samples of dimension {x.shape[1]}, predicted from {plan.rows:,} rows of {path}.",
         highlight=False,
@@ -43,7 +88,9 @@ def run_plan(path: str, *, k: int, target: float, n: int | None, max_bits: int, 
         console.print(f"More rows would make it surer: {min(wanted, n):,} are advisable.", highlight=False)
 
 
-def _print_plan(console: Console, plan: BitsPlan, dim: int) -> None:
+def _print_plan(console: "Console", plan: "BitsPlan", dim: int) -> None:
+    from rich.table import Table
+
     table = Table("bits", "bytes per sample", "of float32", f"overlap@{plan.k}", "")
     for column in table.columns:
         column.justify = "right"
@@ -54,26 +101,30 @@ def _print_plan(console: Console, plan: BitsPlan, dim: int) -> None:
     console.print(f"{plan.reason}.", highlight=False, soft_wrap=True)
 
 
-def run_order_plan(eps: float, a: float, n: int, f: float) -> None:
-    """Print what the theory asks for, so that far samples do not come first."""
+def _plan_from_theory(eps: float, a: float, n: int, f: float) -> None:
+    """Print the code lengths that keep far samples from coming before near ones."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from lookalike.analysis.bits import bits_for_order
+
     answers = bits_for_order(eps, a, n, f)
     table = Table("bits", "bytes per sample", "by")
     for column in table.columns[:2]:
         column.justify = "right"
     for name, title in ANSWERS.items():
-        length = -(-answers[name] // 8) * 8
-        table.add_row(f"{answers[name]:,}", f"{length // 8:,}", title)
+        table.add_row(f"{answers[name]:,}", f"{math.ceil(answers[name] / 8):,}", title)
     console = Console()
     console.print(
-        f"No sample at an angle of {a * eps:g} pi before one at {eps:g} pi, among {n:,}, but for one anchor in {f:g}:",
+        f"No sample at an angle of {a * eps:g} pi before one at {eps:g} pi, among {n:,}, except for one anchor in "
+        f"{f:g}:",
         highlight=False,
         soft_wrap=True,
     )
     console.print(table)
-    length = -(-answers["exact"] // 8) * 8
     console.print(
-        f"{length:,} bits keep the order with certainty 1 - 1/{f:g}; for hard negatives far fewer do, which "
-        "`lookalike plan EMBEDDINGS` predicts.",
+        f"{8 * math.ceil(answers['exact'] / 8):,} bits keep the order with certainty 1 - 1/{f:g}. Hard negatives need "
+        "far fewer; `lookalike plan EMBEDDINGS` predicts how many.",
         highlight=False,
         soft_wrap=True,
     )

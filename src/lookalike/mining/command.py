@@ -13,8 +13,8 @@ import numpy as np
 import torch
 from rich.console import Console
 
-from lookalike.cli.analyze import load_labels
 from lookalike.data.embeddings import open_embeddings
+from lookalike.data.labels import load_labels
 from lookalike.mining import check_model
 from lookalike.mining.formats import ALL_FORMATS, EXCHANGED, Layout, rows
 from lookalike.mining.options import MISSING

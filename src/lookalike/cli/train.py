@@ -200,3 +200,10 @@ def _bits(text: str | None) -> int | str | None:
     if not text.isdigit():
         raise ValueError(f"--bits takes a number, such as 512, or auto, got {text!r}.")
     return int(text)
+
+
+def main(args: list[str]) -> None:
+    """Run the old command."""
+    from lookalike.cli.app import bridge
+
+    bridge(["train", *args])

@@ -205,3 +205,11 @@ def _refuse_ignored(owner: str, options: Mapping[str, object]) -> None:
     for name, value in options.items():
         if value is not None:
             raise ValueError(f"{name} belongs to {owner}, which was not given.")
+
+
+def main(args: list[str]) -> None:
+    """Run the old command."""
+    import lookalike.cli.train  # noqa: F401 - a single command would lose its name
+    from lookalike.cli.app import bridge
+
+    bridge(["mine", *args])

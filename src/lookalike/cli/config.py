@@ -1,0 +1,96 @@
+"""Configuration files: the options of a command as YAML, read with `--config FILE`, printed with `--print-config`."""
+
+import re
+from pathlib import Path
+from types import NoneType
+from typing import Any
+
+import yaml
+
+from lookalike.cli.options import flatten, options_of
+from lookalike.cli.parsing import suggestion
+
+KINDS: dict[Any, tuple[Any, str]] = {  # what a file may hold for an option of a type
+    bool: (bool, "true or false"),
+    int: (int, "an integer"),
+    float: (int | float, "a number"),
+    str: (str, "text"),
+    Path: (str, "a path"),
+    dict: (dict, "a mapping"),
+}
+
+
+class _Loader(yaml.SafeLoader):  # type: ignore[misc]  # yaml is not typed
+    """YAML as people write it: 1e-3 is a number, and no key stands twice."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen = set()
+        for key, _ in node.value:
+            if key.value in seen:
+                raise yaml.MarkedYAMLError(problem=f"{key.value!r} stands twice", problem_mark=key.start_mark)
+            seen.add(key.value)
+        return dict(super().construct_mapping(node, deep))
+
+
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(r"^[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+$"), list("-+.0123456789")
+)
+
+
+def read_config(path: Path | None, options: type) -> dict[str, Any]:
+    """Read the values that a file gives to options, by name; none without a file.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+        ValueError: It is not a mapping of YAML, or holds something that is not an option.
+    """
+    if path is None:
+        return {}
+    try:
+        values = yaml.load(path.read_text(encoding="utf-8"), _Loader)  # noqa: S506 - derived from SafeLoader
+    except FileNotFoundError:
+        raise FileNotFoundError(f"{path}: there is no such configuration file.") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path} cannot be read as YAML: {' '.join(str(error).split())}.") from None
+    if values is None:
+        return {}
+    if not isinstance(values, dict):
+        raise ValueError(f"{path} must hold options, one per line, such as `epochs: 10`, got {type(values).__name__}.")
+    return {str(name): _converted(path, str(name), value, options) for name, value in values.items()}
+
+
+def _converted(path: Path, name: str, value: Any, options: type) -> Any:
+    """Return the value of an option as its annotation wants it.
+
+    Raises:
+        ValueError: It is of another type, or there is no such option.
+    """
+    known = options_of(options)
+    if name not in known:
+        raise ValueError(f"{path}: there is no option {name!r}{suggestion(name, _in_files(options))}")
+    if not known[name].in_config:
+        raise ValueError(f"{path}: {name} cannot be set in a file; type {known[name].flag} instead.")
+    kinds = known[name].kinds
+    if value is None and NoneType in kinds:
+        return None
+    for kind, (accepted, _) in KINDS.items():
+        if kind in kinds and isinstance(value, accepted) and (kind is bool or not isinstance(value, bool)):
+            return kind(value)
+    expected = " or ".join(text for kind, (_, text) in KINDS.items() if kind in kinds)
+    raise ValueError(f"{path}: {name} must be {expected}, got {value!r}.")
+
+
+def print_config(options: Any) -> None:
+    """Print options as a file that `read_config` reads."""
+    groups = {name: each.group for name, each in options_of(type(options)).items()}
+    values = {name: _plain(value) for name, value in flatten(options).items() if name in _in_files(type(options))}
+    shown = {name: value for name, value in values.items() if value is not None or groups[name]}
+    print(yaml.safe_dump(shown, sort_keys=False, allow_unicode=True), end="")
+
+
+def _in_files(options: type) -> list[str]:
+    return [name for name, each in options_of(options).items() if each.in_config]
+
+
+def _plain(value: Any) -> Any:
+    return str(value) if isinstance(value, Path) else value
