@@ -568,10 +568,7 @@ def test_a_file_in_the_way_of_the_cache_is_said_in_one_line(source, model_folder
 
 
 def test_texts_never_load_torchvision(source, model_folder, tmp_path):
-    script = (
-        "import sys\nfrom lookalike.cli import app\napp(sys.argv[1:], standalone_mode=False)\n"
-        "print('torchvision' in sys.modules)"
-    )
+    script = "import sys\nfrom lookalike.cli import main\nmain(sys.argv[1:])\nprint('torchvision' in sys.modules)"
     arguments = ["mine", str(source), "--model", str(model_folder), "--output", str(tmp_path / "out.jsonl")]
     shown = subprocess.run([sys.executable, "-c", script, *arguments], capture_output=True, text=True, check=True)
     assert shown.stdout.splitlines()[-1] == "False"

@@ -42,4 +42,8 @@ def integers(option: str, text: str) -> list[int]:
 
 def bridge(args: list[str]) -> None:
     """Run a command that is not converted yet."""
-    app(args, standalone_mode=True)
+    try:
+        app(args, prog_name="lookalike")
+    except SystemExit as ended:
+        if ended.code:
+            raise

@@ -8,7 +8,7 @@ from typing import Any
 import yaml
 
 from lookalike.cli.options import flatten, options_of
-from lookalike.cli.parsing import suggestion
+from lookalike.utils.messages import suggestion
 
 KINDS: dict[Any, tuple[Any, str]] = {  # what a file may hold for an option of a type
     bool: (bool, "true or false"),

@@ -3,7 +3,8 @@
 import shutil
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
-from difflib import get_close_matches
+
+from lookalike.utils.messages import suggestion
 
 Command = Callable[[list[str]], None]
 WIDTH = 80  # of the help, at most
@@ -26,9 +27,7 @@ def run_one_of(commands: Mapping[str, tuple[str, Command]], args: Sequence[str],
     elif args[0] in commands:
         commands[args[0]][1](list(args[1:]))
     else:
-        near = get_close_matches(args[0], commands, n=1)
-        meant = f"; did you mean {near[0]}?" if near else "."
-        raise ValueError(f"there is no command {args[0]}{meant} See {prog} --help.")
+        raise ValueError(f"there is no command {args[0]!r}{suggestion(args[0], commands)} See {prog} --help.")
 
 
 def _help(summaries: Mapping[str, str], prog: str, description: str) -> str:

@@ -48,7 +48,6 @@ from __future__ import annotations
 import inspect
 import json
 from dataclasses import MISSING, field, make_dataclass
-from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 from types import NoneType
@@ -59,6 +58,7 @@ from tyro.conf import UseAppendAction
 from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
 
 from lookalike.cli.options import ConfigFile, Flag, Hint, Option, Pairs, Positional, build, options_of
+from lookalike.utils.messages import suggestion
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -73,7 +73,6 @@ __all__ = [
     "integers",
     "parse",
     "parse_typed",
-    "suggestion",
 ]
 
 T = TypeVar("T")
@@ -244,14 +243,8 @@ def integers(flag: str, text: str) -> tuple[int, ...]:
         raise ValueError(f"{flag} takes integers with commas between them, such as 128,512, got {text!r}.") from None
 
 
-def suggestion(name: str, known: Iterable[str]) -> str:
-    """Return the end of a sentence about an unknown name: the known one that is spelled most like it."""
-    near = get_close_matches(name, list(known), n=1)
-    return f"; did you mean {near[0]}?" if near else "."
-
-
 def _unknown(prog: str, word: str, flags: Iterable[str]) -> str:
     if not word.startswith("-"):
         return f"there is no place for the argument {word!r}. See {prog} --help."
     flag = word.partition("=")[0]
-    return f"there is no option {flag}{suggestion(flag, flags)} See {prog} --help."
+    return f"there is no option {flag!r}{suggestion(flag, flags)} See {prog} --help."
