@@ -102,6 +102,21 @@ def test_running_mean_is_the_mean_of_all(sizes):
         assert torch.allclose(hasher.projected_mean, expected, atol=1e-6)
 
 
+@pytest.mark.parametrize("count", [30, torch.tensor(30.0, dtype=torch.float64)])
+def test_a_mean_from_outside_is_continued(count):
+    x = embeddings(50, 12, offset=5.0)
+    expected, hasher = SignHasher(12, 24), SignHasher(12, 24)
+    expected.update_mean(x)
+    hasher.update_mean(x[:7])
+    hasher.set_mean(x[:30].mean(0, dtype=torch.float64), count)
+    assert int(hasher.count) == 30
+    hasher.update_mean(x[30:])
+    assert torch.allclose(hasher.mean, expected.mean)
+    assert (int(hasher.count), hasher.count.dtype, hasher.mean.dtype) == (50, torch.int64, torch.float64)
+    with pytest.raises(ValueError, match=r"mean must have the shape \[12\], got \[1, 12\]."):
+        hasher.set_mean(x[:1], 1)
+
+
 def test_state_dict_carries_rotation_and_mean():
     x = embeddings(40, 16, offset=1.0)
     first = SignHasher(16, 32, seed=1)

@@ -11,8 +11,9 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from lookalike.utils.checks import checked_bits, checked_codes, checked_integers, checked_positive
+from lookalike.utils.checks import checked_bits, checked_positive
 from lookalike.utils.files import replacing
+from lookalike.utils.tensors import checked_codes, checked_integers
 
 if TYPE_CHECKING:
     import os

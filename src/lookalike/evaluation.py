@@ -8,7 +8,8 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - as everybody calls it
 from torch import Tensor
 
-from lookalike.utils.checks import as_tensor, check_embeddings, checked_labels, checked_positive
+from lookalike.utils.checks import checked_positive
+from lookalike.utils.tensors import as_tensor, check_embeddings, checked_labels
 
 CHUNK_BYTES = 1 << 28
 NEVER = torch.iinfo(torch.int64).max

@@ -9,7 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from lookalike.utils.checks import as_tensor, checked_bits, checked_positive
+from lookalike.utils.checks import checked_bits, checked_positive
+from lookalike.utils.tensors import as_tensor
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -85,6 +86,33 @@ class SignHasher(nn.Module):
             _refuse_non_finite(x)
         self.count += len(x)
         self.mean += (batch_mean - self.mean) * (len(x) / self.count.double())
+
+    @torch.no_grad()
+    def set_mean(self, mean: Tensor, count: int | Tensor) -> None:
+        """Replace the running mean, for callers that keep their own sums; does not wait for the device.
+
+        Args:
+            mean: The mean embedding, floats `[dim]`.
+            count: How many embeddings it is the mean of: how much it weighs in later calls of `update_mean`.
+
+        Raises:
+            ValueError: The shape is wrong.
+
+        Examples:
+            >>> import torch
+            >>> hasher = SignHasher(dim=2, bits=8)
+            >>> hasher.set_mean(torch.tensor([1.0, 3.0]), count=1)
+            >>> hasher.update_mean(torch.tensor([[3.0, 5.0]]))
+            >>> hasher.mean.tolist(), int(hasher.count)
+            ([2.0, 4.0], 2)
+        """
+        if list(mean.shape) != [self.dim]:
+            raise ValueError(f"mean must have the shape [{self.dim}], got {list(mean.shape)}.")
+        self.mean.copy_(mean, non_blocking=self.mean.is_cuda)
+        if isinstance(count, Tensor):
+            self.count.copy_(count, non_blocking=self.count.is_cuda)
+        else:
+            self.count.fill_(count)
 
     @torch.no_grad()
     def encode(self, x: Tensor) -> Tensor:

@@ -67,7 +67,7 @@ def test_what_was_typed_is_checked_first(run_here, tmp_path, command, arguments,
     ("arguments", "sentence"),
     [
         (("--baseline", "hard"), "there is no sampler 'hard'"),
-        (("--seed", "-1"), "seed must be at least 0 and below 2**63, got -1"),
+        (("--seed", "-1"), "seed must be at least 0, got -1"),
         (("--sampler", "lsh:64", "--target-overlap", "0.3"), "--target-overlap means nothing for the sampler lsh:64"),
         (("--resume", "--force"), "--resume continues a run and --force overwrites it: give one of them."),
         (("--out", "file"), "file is a file; a run needs a folder."),

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from lookalike import hamming_topk
 from lookalike.search import choice, cuda, nvrtc, plain
 from lookalike.search.request import Neighbours, checked_request
-from lookalike.utils.notices import say_once
+from lookalike.utils.messages import warn_once
 from tests.search import emulator
 from tests.search.test_parity import assert_same, clustered_codes, csr, searches
 
@@ -266,7 +266,7 @@ def pretended(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _=None: (9, 0))
     monkeypatch.setattr(cuda, "cuda_core", lambda: None)
-    say_once.cache_clear()
+    warn_once.cache_clear()
     asked = request(torch.zeros(3000, 16, dtype=torch.uint8), torch.zeros(3000, 16, dtype=torch.uint8), 5)
     object.__setattr__(asked, "query", asked.query.as_subclass(OnDevice))
     return asked

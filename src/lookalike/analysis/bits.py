@@ -21,7 +21,8 @@ from lookalike.analysis.theory import METHODS, smallest_bits, typical_between
 from lookalike.hashing import SignHasher
 from lookalike.search import hamming_topk, load_kernel
 from lookalike.search.cosine import cosine_topk
-from lookalike.utils.checks import as_tensor, checked_bits, checked_labels, checked_positive
+from lookalike.utils.checks import checked_bits, checked_positive
+from lookalike.utils.tensors import as_tensor, checked_labels
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -13,8 +13,9 @@ from torch import Tensor
 from lookalike.analysis.measures import bound_usage, overlap, positional_distance
 from lookalike.analysis.methods import METHODS, PRINCIPAL, chunks, make_codes, rows_of
 from lookalike.search import hamming_topk, load_kernel, search_backend
-from lookalike.utils.checks import checked_bits, checked_labels, checked_positive
+from lookalike.utils.checks import checked_bits, checked_positive
 from lookalike.utils.progress import progress_bar
+from lookalike.utils.tensors import checked_labels
 
 A = 1.1  # the paper's factor of the bound
 ANCHORS_AT_A_TIME_BYTES = 1 << 28

@@ -27,7 +27,8 @@ from lookalike.batches.fill import (
 from lookalike.batches.plan import Plan, plan_batches
 from lookalike.search.request import Neighbours
 from lookalike.utils.arrays import Array
-from lookalike.utils.checks import checked_labels, checked_positive
+from lookalike.utils.checks import checked_positive
+from lookalike.utils.tensors import checked_labels
 
 __all__ = ["Batches", "compose_batches", "plan_batches"]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from lookalike.data.retrieval import RetrievalData
-from lookalike.utils.wording import unknown_option
+from lookalike.utils.checks import check_options
 
 DRAWN = {
     "glyphs": "scans of characters, labelled: drawn here, no download",
@@ -129,5 +129,4 @@ def _reader(name: str, root: str | Path | None) -> Callable[..., RetrievalData]:
 
 
 def _check_options(name: str, reader: Callable[..., RetrievalData], options: dict[str, Any]) -> None:
-    if unknown := unknown_option(reader, options):
-        raise ValueError(f"the data set {name} does not take the option {unknown!r}.")
+    check_options(f"the data set {name}", reader, options)

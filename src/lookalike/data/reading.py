@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lookalike.utils.imports import optional_import
-from lookalike.utils.wording import first_line
+from lookalike.utils.messages import first_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

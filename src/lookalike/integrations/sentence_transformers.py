@@ -18,8 +18,8 @@ from lookalike.integrations.recording import Recorder
 from lookalike.integrations.texts import pair_sampler
 from lookalike.samplers import LSHBatchSampler, MiningOptions
 from lookalike.utils import ranks
-from lookalike.utils.checks import checked_labels
 from lookalike.utils.files import replacing
+from lookalike.utils.tensors import checked_labels
 
 if TYPE_CHECKING:
     from torch.utils.data import BatchSampler

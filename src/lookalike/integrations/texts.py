@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lookalike.samplers import LSHBatchSampler
-from lookalike.utils.checks import checked_labels
+from lookalike.utils.tensors import checked_labels
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

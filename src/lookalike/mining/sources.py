@@ -9,9 +9,8 @@ from typing import Any
 from lookalike.data.reading import SUFFIXES, Table, read_lines, read_table
 from lookalike.data.text_pairs import FLAGS, REFERENCES, TextPairs, listed, match_column, read_text_pairs, texts_of
 from lookalike.mining.options import FROM_TEXTS
-from lookalike.utils.imports import optional_import
-from lookalike.utils.libraries import sentence_transformers
-from lookalike.utils.wording import first_line
+from lookalike.utils.imports import optional_import, sentence_transformers
+from lookalike.utils.messages import first_line
 
 LINES = ".txt"  # a text per line
 HUB_NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")  # a repository, with or without its owner

@@ -17,8 +17,8 @@ from lookalike.mining.rows import rows_of
 from lookalike.mining.selection import Tally, selected
 from lookalike.negatives import hardest_positives
 from lookalike.search import search_device
-from lookalike.utils.checks import checked_labels
 from lookalike.utils.progress import progress_bar
+from lookalike.utils.tensors import checked_labels
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

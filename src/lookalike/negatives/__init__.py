@@ -12,8 +12,9 @@ from lookalike.negatives.positives import hardest_positives, least_similar_posit
 from lookalike.negatives.spaces import COSINE, HAMMING, implied_cosine
 from lookalike.search.cosine import Similar
 from lookalike.search.request import Neighbours
-from lookalike.utils.checks import both_labels, checked_codes, checked_labels, checked_positive
+from lookalike.utils.checks import checked_positive
 from lookalike.utils.lists import Lists, checked_lists, take_lists
+from lookalike.utils.tensors import both_labels, checked_codes, checked_labels
 
 if TYPE_CHECKING:
     from torch import Tensor

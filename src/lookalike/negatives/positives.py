@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from lookalike.negatives.spaces import HAMMING
-from lookalike.utils.checks import both_labels, checked_codes
 from lookalike.utils.lists import each_itself
+from lookalike.utils.tensors import both_labels, checked_codes
 
 if TYPE_CHECKING:
     from torch import Tensor

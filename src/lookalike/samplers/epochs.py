@@ -17,8 +17,9 @@ from lookalike.samplers.iteration import EpochIterator, OwnBatches, Place
 from lookalike.samplers.memory import Memory, NoMemory, mine
 from lookalike.samplers.observations import checked_ids, checked_towers
 from lookalike.utils import ranks
-from lookalike.utils.checks import check_one_dimension, checked_positive
+from lookalike.utils.checks import checked_positive
 from lookalike.utils.lists import checked_lists, lists_checksum
+from lookalike.utils.tensors import check_one_dimension
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

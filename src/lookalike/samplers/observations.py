@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from lookalike.utils.checks import as_tensor, check_embeddings, checked_integers
+from lookalike.utils.tensors import as_tensor, check_embeddings, checked_integers
 
 if TYPE_CHECKING:
     from torch import Tensor

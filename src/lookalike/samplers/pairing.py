@@ -10,7 +10,8 @@ import numpy as np
 import torch
 
 from lookalike.samplers.partners import count_pairs, pair_samples
-from lookalike.utils.checks import checked_integers, checked_positive
+from lookalike.utils.checks import checked_positive
+from lookalike.utils.tensors import checked_integers
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import sys
 from functools import cache
 from typing import Any
@@ -10,7 +9,8 @@ from typing import Any
 import torch
 
 from lookalike.search.request import Request, checked_request
-from lookalike.utils.notices import say_once
+from lookalike.utils.jit import numba_obstacle
+from lookalike.utils.messages import warn_once
 
 SMALL = 1 << 22  # pairs up to which matrix products answer sooner on a GPU than the CUDA kernels
 LOADING = 1 << 24  # pairs that matrix products compare on a CPU while the compiled kernel loads
@@ -37,7 +37,7 @@ def load_kernel() -> None:
 
     Without numba there is no such kernel, and nothing happens.
     """
-    if _numba_is_installed() and not _is_loaded():
+    if _can_compile() and not _is_loaded():
         from lookalike.search import cpu  # noqa: PLC0415 - loads numba
 
         codes = torch.arange(64, dtype=torch.uint8).view(-1, 1)
@@ -50,13 +50,13 @@ def choose_backend(request: Request) -> str:
     if device.type == "cpu":
         if _is_loaded():
             return "cpu"
-        return "cpu" if Work.pairs + pairs > LOADING and _numba_is_installed() else "matmul"
+        return "cpu" if Work.pairs + pairs > LOADING and _can_compile() else "matmul"
     if device.type != "cuda" or pairs <= SMALL:
         return "matmul"
     why_not = cuda_obstacle(device, request.bits, request.k)
     if why_not is None:
         return "cuda"
-    say_once(f"searching by matrix products, not with the CUDA kernels, because {why_not}.")
+    warn_once(f"searching by matrix products, not with the CUDA kernels, because {why_not}.")
     return "matmul"
 
 
@@ -79,7 +79,7 @@ def search_device(device: torch.device, bits: int, k: int) -> torch.device:
     why_not = cuda_obstacle(device, bits, k)
     if why_not is None:
         return device
-    say_once(f"hard negatives are searched on the CPU, because the CUDA kernels cannot be used: {why_not}.")
+    warn_once(f"hard negatives are searched on the CPU, because the CUDA kernels cannot be used: {why_not}.")
     return torch.device("cpu")
 
 
@@ -96,10 +96,8 @@ def _is_loaded() -> bool:
 
 
 @cache
-def _numba_is_installed() -> bool:
-    installed = importlib.util.find_spec("numba") is not None
-    if not installed:
-        say_once(
-            "numba is not installed: searching by matrix products, which is many times slower (pip install numba)."
-        )
-    return installed
+def _can_compile() -> bool:
+    why_not = numba_obstacle()
+    if why_not is not None:
+        warn_once(f"{why_not}: searching by matrix products, which is many times slower (pip install numba).")
+    return why_not is None

@@ -6,8 +6,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from lookalike.utils.checks import checked_labels, checked_positive
+from lookalike.utils.checks import checked_positive
 from lookalike.utils.lists import Lists, row_numbers, take_lists
+from lookalike.utils.tensors import checked_labels
 
 TILE_ELEMENTS = 1 << 25  # similarities in memory at a time
 

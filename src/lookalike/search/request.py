@@ -6,8 +6,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from lookalike.utils.checks import checked_codes, checked_labels, checked_positive
+from lookalike.utils.checks import checked_positive
 from lookalike.utils.lists import Lists, checked_lists, take_lists
+from lookalike.utils.tensors import checked_codes, checked_labels
 
 
 class Neighbours(NamedTuple):

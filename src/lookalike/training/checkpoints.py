@@ -10,7 +10,7 @@ from typing import IO, TYPE_CHECKING, Any, cast
 import torch
 
 from lookalike.utils.files import replacing
-from lookalike.utils.wording import first_line
+from lookalike.utils.messages import first_line
 
 if TYPE_CHECKING:
     from pathlib import Path

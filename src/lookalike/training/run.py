@@ -20,7 +20,7 @@ from lookalike.training.loading import Unreadable
 from lookalike.training.loop import Diverged, TrainingLoop, model_name
 from lookalike.training.runs import RunFolder
 from lookalike.utils.machine import checked_device, machine, versions
-from lookalike.utils.wording import first_line
+from lookalike.utils.messages import first_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
-from lookalike.utils.checks import checked_bits, checked_positive
+from lookalike.utils.checks import Range, check_choice, checked_bits, checked_integer, checked_positive
 
 STRATEGIES = {
     "random": "random batches",
@@ -18,36 +17,16 @@ STRATEGIES = {
 METHODS = ("growth", "sample4geo")
 
 
-class _Range(NamedTuple):
-    """Numbers from `low` to `high`, of which the ends may be left out."""
-
-    low: float
-    high: float = math.inf
-    with_low: bool = True
-    with_high: bool = False
-
-    def check(self, name: str, value: Any) -> None:
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            raise TypeError(f"{name} must be a number, got {type(value).__name__}.")
-        above = value >= self.low if self.with_low else value > self.low
-        below = value <= self.high if self.with_high else value < self.high
-        if not (above and below):
-            upper = "" if self.high == math.inf else f" and {'at most' if self.with_high else 'below'} {self.high}"
-            raise ValueError(
-                f"{name} must be {'at least' if self.with_low else 'above'} {self.low}{upper}, got {value}."
-            )
-
-
 RANGES = {
-    "target_overlap": _Range(0, 1, with_low=False, with_high=True),
-    "learning_rate": _Range(0, with_low=False),
-    "weight_decay": _Range(0),
-    "warmup": _Range(0, 1),
-    "clip": _Range(0),
-    "temperature": _Range(0, with_low=False),
-    "label_smoothing": _Range(0, 1),
-    "hardness": _Range(0, 1, with_high=True),
-    "guard": _Range(0, 2, with_low=False, with_high=True),
+    "target_overlap": Range(0, 1, with_low=False, with_high=True),
+    "learning_rate": Range(0, with_low=False),
+    "weight_decay": Range(0),
+    "warmup": Range(0, 1),
+    "clip": Range(0),
+    "temperature": Range(0, with_low=False),
+    "label_smoothing": Range(0, 1),
+    "hardness": Range(0, 1, with_high=True),
+    "guard": Range(0, 2, with_low=False, with_high=True),
 }
 
 
@@ -101,12 +80,11 @@ class Settings:
         if self.pairs_per_batch < 2:
             raise ValueError("pairs_per_batch must be at least 2: a pair alone has no negative.")
         for name in ("evaluate_every", "seed"):
-            _check_count(name, getattr(self, name))
+            checked_integer(name, getattr(self, name))
         for name, allowed in RANGES.items():
             if getattr(self, name) is not None or name != "guard":
                 allowed.check(name, getattr(self, name))
-        if self.method not in METHODS:
-            raise ValueError(f"method must be one of {', '.join(METHODS)}, got {self.method!r}.")
+        check_choice("method", self.method, METHODS)
         for name in ("track_overlap", "mixed_precision"):
             if not isinstance(getattr(self, name), bool):
                 raise TypeError(f"{name} must be true or false, got {getattr(self, name)!r}.")
@@ -115,13 +93,6 @@ class Settings:
     def strategy(self) -> str:
         """The sampler as it is named in tables: lsh with its bits."""
         return f"lsh:{self.bits}" if self.sampler == "lsh" else self.sampler
-
-
-def _check_count(name: str, value: Any) -> None:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f"{name} must be an integer, got {type(value).__name__}.")
-    if not 0 <= value < 2**63:
-        raise ValueError(f"{name} must be at least 0 and below 2**63, got {value}.")
 
 
 def parse_strategy(text: str) -> dict[str, Any]:

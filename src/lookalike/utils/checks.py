@@ -1,135 +1,106 @@
-"""Checks of user input: one sentence that says what was expected, what came and what to do."""
+"""Checks of numbers, names and options; imports no torch, so that `--help` stays fast.
 
-from typing import Any
+Each error is one sentence: what was expected, what came and, where it helps, what to do.
+"""
 
-import numpy as np
-import torch
-from torch import Tensor
+import inspect
+import math
+from collections.abc import Callable, Iterable
+from numbers import Integral
+from typing import Any, NamedTuple
 
-LONGEST_QUOTE = 40  # characters of a value that errors show
-_INTEGERS = (
-    torch.uint8,
-    torch.int8,
-    torch.uint16,
-    torch.int16,
-    torch.uint32,
-    torch.int32,
-    torch.uint64,
-    torch.int64,
-)
+from lookalike.utils.messages import suggestion
+
+GIVEN_ALWAYS = {"path", "progress"}  # arguments that every call of a reader or builder gives: no options of the user's
+
+
+def checked_integer(name: str, value: Any, low: int = 0) -> int:
+    """Return an integer of at least `low` that fits into 64 bits.
+
+    Raises:
+        TypeError: It is not an integer.
+        ValueError: It is too small or too large.
+    """
+    if isinstance(value, bool) or not isinstance(value, Integral):
+        raise TypeError(f"{name} must be an integer, got {type(value).__name__}.")
+    number = int(value)
+    if not low <= number < 2**63:
+        raise ValueError(f"{name} must be {f'at least {low}' if number < low else 'below 2**63'}, got {number}.")
+    return number
 
 
 def checked_positive(name: str, value: Any) -> int:
-    """An integer of at least 1."""
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
-        raise TypeError(f"{name} must be an integer, got {type(value).__name__}.")
-    if value <= 0:
-        raise ValueError(f"{name} must be at least 1, got {value}.")
-    return int(value)
+    """Return an integer of at least 1."""
+    return checked_integer(name, value, low=1)
 
 
 def checked_bits(bits: Any) -> int:
-    """A code length: a positive multiple of 8."""
+    """Return a code length: a positive multiple of 8."""
     length = checked_positive("bits", bits)
     if length % 8:
         raise ValueError(f"bits must be a multiple of 8, got {length}; the next one is {-(-length // 8) * 8}.")
     return length
 
 
-def as_tensor(values: Any, name: str = "values", expected: str = "numbers", advice: str = "") -> Tensor:
-    """Return tensors, arrays, columns of tables and lists as a tensor.
+class Range(NamedTuple):
+    """Numbers from `low` to `high`; each end may be left out.
+
+    Examples:
+        >>> Range(0, 1, with_low=False).check("share", 0.5)
+        0.5
+    """
+
+    low: float
+    high: float = math.inf
+    with_low: bool = True
+    with_high: bool = False
+
+    def check(self, name: str, value: Any) -> float:
+        """Return a number of the range.
+
+        Raises:
+            TypeError: It is not a number.
+            ValueError: It is out of range, or NaN.
+        """
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise TypeError(f"{name} must be a number, got {type(value).__name__}.")
+        above = value >= self.low if self.with_low else value > self.low
+        below = value <= self.high if self.with_high else value < self.high
+        if not (above and below):
+            upper = "" if self.high == math.inf else f" and {'at most' if self.with_high else 'below'} {self.high}"
+            raise ValueError(
+                f"{name} must be {'at least' if self.with_low else 'above'} {self.low}{upper}, got {value}."
+            )
+        return value
+
+
+def check_choice(name: str, value: Any, known: Iterable[str]) -> None:
+    """Check that a value is one of the known names.
 
     Raises:
-        TypeError: They hold something else than numbers; says what was `expected`, what came, and gives the `advice`.
+        ValueError: It is not; suggests the nearest one.
     """
-    try:
-        if hasattr(values, "__array__") and not isinstance(values, Tensor):
-            values = np.asanyarray(values)
-            if values.dtype == object:
-                values = np.array(values.tolist())
-            elif not values.flags.writeable and not isinstance(values, np.memmap):
-                values = values.copy()  # as columns of tables often are, of which torch warns
-        tensor: Tensor = torch.as_tensor(values)
-    except (TypeError, ValueError, RuntimeError):
-        raise TypeError(f"{name} must be {expected}, got {_described(values)}{advice}.") from None
-    return tensor
+    known = list(known)
+    if value not in known:
+        end = suggestion(value, known) if isinstance(value, str) else "."
+        raise ValueError(f"{name} must be one of {', '.join(map(repr, known))}, got {value!r}{end}")
 
 
-def _described(values: Any) -> str:
-    """Say what values are that no tensor can hold."""
-    first = values
-    while isinstance(first, (list, tuple, np.ndarray)):
-        items = first.tolist() if isinstance(first, np.ndarray) else first
-        first = next((item for item in items if not isinstance(item, (int, float))), None)
-    if isinstance(first, (str, bytes)):
-        shown = repr(first)
-        return f"text such as {shown if len(shown) <= LONGEST_QUOTE else shown[: LONGEST_QUOTE - 2] + '...'}"
-    return "lists of different lengths" if first is None and _is_nested(values) else type(first).__name__
+def check_options(taker: str, function: Callable[..., Any], options: Iterable[str]) -> None:
+    """Check that a function takes these options: keyword arguments that have a default.
 
+    Args:
+        taker: What the function stands for, for the error: "the encoder convnet".
+        function: What the options are for; one with `**options` checks them itself.
+        options: Their names.
 
-def _is_nested(values: Any) -> bool:
-    return any(isinstance(item, (list, tuple)) for item in values)
-
-
-def checked_codes(name: str, codes: Any) -> Tensor:
-    """A contiguous uint8 tensor [n, bytes]."""
-    expected, advice = "packed codes of dtype uint8", "; SignHasher.encode makes them"
-    tensor = as_tensor(codes, name, expected, advice)
-    if tensor.dtype != torch.uint8:
-        raise TypeError(f"{name} must be {expected}, got {tensor.dtype}{advice}.")
-    if tensor.ndim != 2 or tensor.shape[1] == 0:
-        raise ValueError(f"{name} must have the shape [n, bits / 8], got {list(tensor.shape)}.")
-    return tensor.contiguous()
-
-
-def checked_integers(name: str, values: Any) -> Tensor:
-    """A contiguous int64 tensor [n]."""
-    numbered = "; number other values with numpy.unique(labels, return_inverse=True)[1]"
-    advice = numbered if "label" in name else ""
-    tensor = as_tensor(values, name, "integers", advice)
-    if tensor.numel() == 0:
-        tensor = tensor.to(torch.int64)  # an empty list has no dtype of its own
-    if tensor.dtype not in _INTEGERS:
-        raise TypeError(f"{name} must be integers, got {tensor.dtype}{advice}.")
-    if tensor.ndim != 1:
-        raise ValueError(f"{name} must have one dimension, got the shape {list(tensor.shape)}.")
-    return tensor.to(torch.int64).contiguous()
-
-
-def check_embeddings(name: str, x: Tensor, expected: int) -> None:
-    """Floats [expected, dim], or an error."""
-    if not x.is_floating_point() or x.ndim != 2:
-        raise TypeError(f"{name} must be floats of the shape [{expected}, dim], got {x.dtype} {list(x.shape)}.")
-    if len(x) != expected:
-        raise ValueError(f"{name} must have one row per id, {expected}, got {len(x)}.")
-
-
-def check_one_dimension(towers: dict[str, Any]) -> int:
-    """Return the dimension of embeddings `[n, dim]` that are to be compared, or raise an error."""
-    dims = {name: int(as_tensor(x).shape[1]) for name, x in towers.items()}
-    if len(set(dims.values())) > 1:
-        found = " and ".join(f"{name} has {dim} dimensions" for name, dim in dims.items())
-        raise ValueError(f"{found}; towers that are compared need embeddings of one dimension.")
-    return next(iter(dims.values()))
-
-
-def checked_labels(name: str, labels: Any, n: int) -> Tensor:
-    """One integer per code: int64 [n]."""
-    checked = checked_integers(name, labels)
-    if len(checked) != n:
-        raise ValueError(f"{name} must have one label per code, {n}, got {len(checked)}.")
-    return checked
-
-
-def both_labels(query: Tensor, labels: Any, reference: Tensor, reference_labels: Any) -> tuple[Tensor, Tensor]:
-    """Labels of queries and references, int64, on their device.
-
-    Without labels every query is a class of its own; references have the queries' labels unless they have their own.
+    Raises:
+        ValueError: It does not take one of them; suggests the nearest one that it takes.
     """
-    if reference_labels is not None and reference is query:
-        raise ValueError("reference_labels were given without a reference.")
-    labels = torch.arange(len(query)) if labels is None else checked_labels("labels", labels, len(query))
-    if reference_labels is None:
-        reference_labels = checked_labels("reference_labels (by default the labels)", labels, len(reference))
-    reference_labels = checked_labels("reference_labels", reference_labels, len(reference))
-    return labels.to(query.device), reference_labels.to(query.device)
+    parameters = inspect.signature(function).parameters.values()
+    if any(parameter.kind == inspect.Parameter.VAR_KEYWORD for parameter in parameters):
+        return
+    known = {p.name for p in parameters if p.default is not inspect.Parameter.empty} - GIVEN_ALWAYS
+    for name in options:
+        if name not in known:
+            raise ValueError(f"{taker} does not take the option {name!r}{suggestion(name, known)}")

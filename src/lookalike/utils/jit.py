@@ -1,20 +1,27 @@
-"""How numba is used here, in one place, with types that mypy understands."""
+"""Compile kernels with numba where it is installed; the one place that asks whether it is."""
 
+import importlib
 from collections.abc import Callable
+from functools import cache
 from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
-from lookalike.utils.notices import say_once
-
-try:
-    from numba import njit
-    from numba.extending import intrinsic as numba_intrinsic
-except ImportError:  # an accelerator, not a requirement
-    njit = numba_intrinsic = None
+from lookalike.utils.messages import first_line, warn_once
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+
+@cache
+def numba_obstacle() -> str | None:
+    """Import numba; return why it cannot be used, or None where it can."""
+    try:
+        importlib.import_module("numba")
+    except ImportError as error:
+        missing = isinstance(error, ModuleNotFoundError) and error.name == "numba"
+        return "numba is not installed" if missing else f"numba cannot be imported ({first_line(error)})"
+    return None
 
 
 def kernel(function: Callable[P, R]) -> Callable[P, R]:
@@ -23,18 +30,18 @@ def kernel(function: Callable[P, R]) -> Callable[P, R]:
     Numba's reference counting would stay in the innermost loops and make a hit several times as expensive. Without it
     (`_nrt=False`) a function cannot allocate: the caller hands over working memory.
     """
-    if njit is None:
-        say_once("numba is not installed: batches are composed by plain Python, which is slow (pip install numba).")
+    if obstacle := numba_obstacle():
+        warn_once(f"{obstacle}: batches are composed by plain Python, which is slow (pip install numba).")
         return np.errstate(over="ignore")(function)  # integers wrap around, as they do when compiled
-    compiled: Any = njit(nogil=True, _nrt=False)(function)
+    compiled: Any = importlib.import_module("numba").njit(nogil=True, _nrt=False)(function)
     try:
         compiled.enable_caching()
     except RuntimeError as error:
         if "no locator" not in str(error):
             raise
-        say_once(
-            "compiled kernels cannot be kept, for numba finds no folder that it may write to: every process compiles "
-            "them again, which takes some ten seconds; set NUMBA_CACHE_DIR to a writable folder."
+        warn_once(
+            "compiled kernels cannot be kept because numba finds no folder that it may write to: every process "
+            "compiles them again, which takes some ten seconds; set NUMBA_CACHE_DIR to a writable folder."
         )
     dispatcher: Callable[P, R] = compiled
     return dispatcher
@@ -42,4 +49,4 @@ def kernel(function: Callable[P, R]) -> Callable[P, R]:
 
 def intrinsic(function: Callable[..., Any]) -> Any:
     """Return a function, given as LLVM instructions, that kernels may call."""
-    return numba_intrinsic(function)
+    return importlib.import_module("numba.extending").intrinsic(function)

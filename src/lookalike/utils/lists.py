@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lookalike.utils.checks import checked_integers
+from lookalike.utils.tensors import checked_integers
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

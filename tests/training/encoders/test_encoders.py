@@ -194,7 +194,7 @@ def test_a_missing_library_names_the_command(monkeypatch, encoder, extra):
     def refuse(name, *_):
         raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
-    monkeypatch.setattr("lookalike.utils.libraries.importlib.import_module", refuse)
+    monkeypatch.setattr("lookalike.utils.imports.importlib.import_module", refuse)
     with pytest.raises(ImportError, match=rf"pip install 'lookalike\[{extra}\]'"):
         make_encoder(encoder)
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from lookalike.training.encoders.convnet import ConvNet
 from lookalike.training.encoders.saving import WEIGHTS, save_model
-from lookalike.utils.wording import unknown_option
+from lookalike.utils.checks import check_options
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -97,6 +97,5 @@ def _builder(encoder: str, options: dict[str, Any]) -> tuple[Callable[..., nn.Mo
         raise ValueError(f"{encoder!r} is not an encoder: give {ENCODERS[kind][0]}.")
     _, module, function = ENCODERS[kind]
     build: Callable[..., nn.Module] = getattr(import_module(f"lookalike.training.encoders.{module}"), function)
-    if unknown := unknown_option(build, options):
-        raise ValueError(f"{encoder} does not take the option {unknown!r}.")
+    check_options(encoder, build, options)
     return build, name

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from lookalike.utils.libraries import import_timm
-from lookalike.utils.wording import first_line
+from lookalike.utils.imports import import_timm
+from lookalike.utils.messages import first_line
 
 
 class ImageEncoder(nn.Module):

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from lookalike.training.encoders.transformers import cannot_load
 from lookalike.utils.checks import checked_positive
-from lookalike.utils.libraries import sentence_transformers
+from lookalike.utils.imports import sentence_transformers
 
 
 class SentenceEncoder(nn.Module):

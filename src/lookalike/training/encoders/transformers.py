@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from lookalike.training.encoders.images import ImageEncoder
 from lookalike.utils.checks import checked_positive
-from lookalike.utils.libraries import text_library
-from lookalike.utils.wording import first_line
+from lookalike.utils.imports import text_library
+from lookalike.utils.messages import first_line
 
 MAX_LENGTH = 256
 PREPROCESSING = "preprocessor_config.json"

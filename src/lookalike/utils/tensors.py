@@ -1,0 +1,118 @@
+"""Checks of user input: one sentence that says what was expected, what came and what to do."""
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+LONGEST_QUOTE = 40  # characters of a value that errors show
+_INTEGERS = (
+    torch.uint8,
+    torch.int8,
+    torch.uint16,
+    torch.int16,
+    torch.uint32,
+    torch.int32,
+    torch.uint64,
+    torch.int64,
+)
+
+
+def as_tensor(values: Any, name: str = "values", expected: str = "numbers", advice: str = "") -> Tensor:
+    """Return tensors, arrays, columns of tables and lists as a tensor.
+
+    Raises:
+        TypeError: They hold something else than numbers; says what was `expected`, what came, and gives the `advice`.
+    """
+    try:
+        if hasattr(values, "__array__") and not isinstance(values, Tensor):
+            values = np.asanyarray(values)
+            if values.dtype == object:
+                values = np.array(values.tolist())
+            elif not values.flags.writeable and not isinstance(values, np.memmap):
+                values = values.copy()  # as columns of tables often are, of which torch warns
+        tensor: Tensor = torch.as_tensor(values)
+    except (TypeError, ValueError, RuntimeError):
+        raise TypeError(f"{name} must be {expected}, got {_described(values)}{advice}.") from None
+    return tensor
+
+
+def _described(values: Any) -> str:
+    """Say what values are that no tensor can hold."""
+    first = values
+    while isinstance(first, (list, tuple, np.ndarray)):
+        items = first.tolist() if isinstance(first, np.ndarray) else first
+        first = next((item for item in items if not isinstance(item, (int, float))), None)
+    if isinstance(first, (str, bytes)):
+        shown = repr(first)
+        return f"text such as {shown if len(shown) <= LONGEST_QUOTE else shown[: LONGEST_QUOTE - 2] + '...'}"
+    return "lists of different lengths" if first is None and _is_nested(values) else type(first).__name__
+
+
+def _is_nested(values: Any) -> bool:
+    return any(isinstance(item, (list, tuple)) for item in values)
+
+
+def checked_codes(name: str, codes: Any) -> Tensor:
+    """A contiguous uint8 tensor [n, bytes]."""
+    expected, advice = "packed codes of dtype uint8", "; SignHasher.encode makes them"
+    tensor = as_tensor(codes, name, expected, advice)
+    if tensor.dtype != torch.uint8:
+        raise TypeError(f"{name} must be {expected}, got {tensor.dtype}{advice}.")
+    if tensor.ndim != 2 or tensor.shape[1] == 0:
+        raise ValueError(f"{name} must have the shape [n, bits / 8], got {list(tensor.shape)}.")
+    return tensor.contiguous()
+
+
+def checked_integers(name: str, values: Any) -> Tensor:
+    """A contiguous int64 tensor [n]."""
+    numbered = "; number other values with numpy.unique(labels, return_inverse=True)[1]"
+    advice = numbered if "label" in name else ""
+    tensor = as_tensor(values, name, "integers", advice)
+    if tensor.numel() == 0:
+        tensor = tensor.to(torch.int64)  # an empty list has no dtype of its own
+    if tensor.dtype not in _INTEGERS:
+        raise TypeError(f"{name} must be integers, got {tensor.dtype}{advice}.")
+    if tensor.ndim != 1:
+        raise ValueError(f"{name} must have one dimension, got the shape {list(tensor.shape)}.")
+    return tensor.to(torch.int64).contiguous()
+
+
+def check_embeddings(name: str, x: Tensor, expected: int) -> None:
+    """Floats [expected, dim], or an error."""
+    if not x.is_floating_point() or x.ndim != 2:
+        raise TypeError(f"{name} must be floats of the shape [{expected}, dim], got {x.dtype} {list(x.shape)}.")
+    if len(x) != expected:
+        raise ValueError(f"{name} must have one row per id, {expected}, got {len(x)}.")
+
+
+def check_one_dimension(towers: dict[str, Any]) -> int:
+    """Return the dimension of embeddings `[n, dim]` that are to be compared, or raise an error."""
+    dims = {name: int(as_tensor(x).shape[1]) for name, x in towers.items()}
+    if len(set(dims.values())) > 1:
+        found = " and ".join(f"{name} has {dim} dimensions" for name, dim in dims.items())
+        raise ValueError(f"{found}; towers that are compared need embeddings of one dimension.")
+    return next(iter(dims.values()))
+
+
+def checked_labels(name: str, labels: Any, n: int) -> Tensor:
+    """One integer per code: int64 [n]."""
+    checked = checked_integers(name, labels)
+    if len(checked) != n:
+        raise ValueError(f"{name} must have one label per code, {n}, got {len(checked)}.")
+    return checked
+
+
+def both_labels(query: Tensor, labels: Any, reference: Tensor, reference_labels: Any) -> tuple[Tensor, Tensor]:
+    """Labels of queries and references, int64, on their device.
+
+    Without labels every query is a class of its own; references have the queries' labels unless they have their own.
+    """
+    if reference_labels is not None and reference is query:
+        raise ValueError("reference_labels were given without a reference.")
+    labels = torch.arange(len(query)) if labels is None else checked_labels("labels", labels, len(query))
+    if reference_labels is None:
+        reference_labels = checked_labels("reference_labels (by default the labels)", labels, len(reference))
+    reference_labels = checked_labels("reference_labels", reference_labels, len(reference))
+    return labels.to(query.device), reference_labels.to(query.device)
