@@ -11,7 +11,7 @@ import torch
 from lookalike.analysis.bits import MIN_ROWS, BitsPlan, plan_from_codes
 from lookalike.negatives import hard_negatives
 from lookalike.samplers import states
-from lookalike.samplers.memory import Remembered
+from lookalike.samplers.memory import Memory, Remembered
 from lookalike.samplers.reservoir import Reservoir
 from lookalike.samplers.streams import CodeStream
 from lookalike.search import search_device
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("lookalike")
 
 
-class CodeMemory:
+class CodeMemory(Memory):
     """Codes of bits / 8 bytes per sample and tower, written as the embeddings stream by.
 
     Args:
@@ -39,8 +39,6 @@ class CodeMemory:
         center: Fraction of the mean to subtract before hashing.
         seed: Decides the rotation.
     """
-
-    mine = staticmethod(hard_negatives)
 
     def __init__(
         self,
@@ -62,8 +60,7 @@ class CodeMemory:
         self.target_overlap, self.k, self.center = target_overlap, k, center
         self.plan: BitsPlan | None = None  # the last that "auto" made, on rank 0
         n = pairing.num_samples
-        labels = torch.arange(n) if pairing.labels is None else torch.from_numpy(pairing.labels).long()
-        self._labels = labels  # int64 [n]
+        self._pairing = pairing
         self.streams = {tower: CodeStream(n, self.bits, seed=seed, center=center) for tower in pairing.towers}
         self.reservoirs = {tower: Reservoir(n, seed=seed) for tower in pairing.towers} if self.auto else {}
         self._has_chosen = self._warned_of_target = self._warned_of_collapse = False
@@ -116,7 +113,7 @@ class CodeMemory:
         """Shorten or lengthen the prefix that is searched, by what the epoch that has ended says."""
         usable = torch.stack([reservoir.end_epoch() for reservoir in self.reservoirs.values()]).all(0)
         places = usable.nonzero().flatten()
-        if len(places) < min(len(self._labels), MIN_ROWS):  # nothing was observed yet, or too little
+        if len(places) < min(self._pairing.num_samples, MIN_ROWS):  # nothing was observed yet, or too little
             return
 
         def chosen() -> list[Tensor]:
@@ -142,7 +139,7 @@ class CodeMemory:
             reference,
             query_codes,
             reference_codes,
-            self._labels[ids],
+            self._pairing.classes()[ids],
             n=tables[0].num_seen,
             k=self.k,
             target=self.target_overlap,
@@ -163,6 +160,10 @@ class CodeMemory:
         """Return the bits in use of some samples."""
         codes = table.codes if len(ids) == len(table) else table.codes[ids]
         return codes[:, : self.bits // 8].contiguous()
+
+    def search(self, *rows: Any, **options: Any) -> tuple[Tensor, Tensor]:
+        """Find hard negatives among codes."""
+        return hard_negatives(*rows, **options)
 
     def pairing_codes(self) -> Tensor | None:
         """Return the codes of labelled data, if there are any."""

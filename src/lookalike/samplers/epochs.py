@@ -14,7 +14,7 @@ from lookalike.batches import check_options, compose_batches, lists_width, plan_
 from lookalike.negatives import Filters
 from lookalike.samplers import states
 from lookalike.samplers.iteration import EpochIterator, OwnBatches, Place
-from lookalike.samplers.memory import Memory, NoMemory, mine
+from lookalike.samplers.memory import Memory, mine
 from lookalike.samplers.observations import checked_ids, checked_towers
 from lookalike.utils import ranks
 from lookalike.utils.checks import checked_positive
@@ -103,7 +103,7 @@ class EpochBatchSampler(BatchSampler):
         if self.batch_size % pairing.ids_per_pair:
             raise ValueError(f"batch_size counts samples, two per pair, and must be even, got {batch_size}.")
         check_options(hardness, clusters, method)
-        self.pairing, self.memory = pairing, memory or NoMemory()
+        self.pairing, self._memory = pairing, memory or Memory()
         self.k, self.hardness, self.clusters, self.method = checked_positive("k", k), hardness, clusters, method
         self.filters, self.guard, self.rearrange, self.shard, self.seed = (
             filters or Filters(),
@@ -126,6 +126,11 @@ class EpochBatchSampler(BatchSampler):
         self._lengths: dict[int, int] = {}
         self._warned_of_missing = False
         len(self)  # raises for what cannot be composed
+
+    @property
+    def memory(self) -> Memory:
+        """What the next epoch is composed from."""
+        return self._memory
 
     @property
     def num_samples(self) -> int:
@@ -281,7 +286,7 @@ class EpochBatchSampler(BatchSampler):
         """Return what the epoch depends on: the same on every rank, and in a state and the sampler that loads it."""
         return {
             "kind": type(self).__name__,
-            **self.pairing.identity,
+            **self.pairing.identity(),
             **self.memory.identity(),
             "batch_size": self.batch_size,
             "drop_last": self.drop_last,
@@ -349,9 +354,8 @@ class EpochBatchSampler(BatchSampler):
         pairing, labels = self.pairing, self.pairing.labels
         mined = None
         if self.hardness > 0:
-            classes = torch.arange(self.num_samples) if labels is None else torch.from_numpy(labels).long()
             k = min(self.k, lists_width(self.method))
-            mined = mine(self.memory, self.num_samples, classes, k, self.filters, self._exclude)
+            mined = mine(self.memory, pairing, k, self.filters, self._exclude)
             if mined is not None and self.guard is not None:
                 known = self.memory.rows(k)
                 labels = self.guard.merge(mined, known, pairing, len(self), self._pairs_per_batch())

@@ -41,8 +41,6 @@ class PreEpochBatchSampler(EpochBatchSampler):
         True
     """
 
-    memory: FloatMemory
-
     def __init__(
         self,
         labels: Any,
@@ -58,8 +56,8 @@ class PreEpochBatchSampler(EpochBatchSampler):
         if mode not in MODES:
             raise ValueError(f"mode must be one of {', '.join(map(repr, MODES))}, got {mode!r}.")
         pairing = make_pairing(labels, pairs, self_pairs=self_pairs)
-        memory = FloatMemory(pairing, seed=seed, observes=mode == "incremental")
-        super().__init__(pairing, batch_size, memory=memory, k=k, seed=seed, **options)
+        self._floats = FloatMemory(pairing, seed=seed, observes=mode == "incremental")
+        super().__init__(pairing, batch_size, memory=self._floats, k=k, seed=seed, **options)
         self.mode = mode
 
     def refresh(
@@ -71,4 +69,4 @@ class PreEpochBatchSampler(EpochBatchSampler):
         for name, x in towers.items():
             check_embeddings(name, x, self.num_samples)
         check_one_dimension(towers)
-        self.memory.replace_all(towers)
+        self._floats.replace_all(towers)

@@ -10,7 +10,7 @@ from torch import Tensor
 from lookalike.hashing import SignHasher
 from lookalike.negatives import exact_hard_negatives
 from lookalike.samplers import states
-from lookalike.samplers.memory import Remembered
+from lookalike.samplers.memory import Memory, Remembered
 from lookalike.utils import ranks
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 PAIRING_BITS = 512  # positives are chosen by codes here too, made for the occasion
 
 
-class FloatMemory:
+class FloatMemory(Memory):
     """Embeddings as float32 where they came from, NaN where there is none: dim * 4 bytes per sample and tower.
 
     Args:
@@ -27,8 +27,6 @@ class FloatMemory:
         seed: Decides the rotation of the codes by which positives are chosen.
         observes: Whether `write` keeps embeddings; False where they come from `replace_all` alone.
     """
-
-    mine = staticmethod(exact_hard_negatives)
 
     def __init__(self, pairing: Pairing, *, seed: int, observes: bool) -> None:
         self.n, self.towers, self.seed, self.observes = pairing.num_samples, pairing.towers, seed, observes
@@ -75,9 +73,6 @@ class FloatMemory:
                 floats[other_ids] = rows.to(floats.device)
         self._fresh[:] = False
 
-    def end_epoch(self, epoch: int) -> None:
-        """Prepare nothing: floats are searched as they are."""
-
     def rows(self, k: int) -> Remembered | None:  # noqa: ARG002 - as `Memory` has it
         """Return the floats of the samples that have some in every tower."""
         ids = self._seen().nonzero().flatten()
@@ -93,6 +88,10 @@ class FloatMemory:
             seen &= torch.isfinite(floats).all(1).cpu()
         return seen
 
+    def search(self, *rows: Any, **options: Any) -> tuple[Tensor, Tensor]:
+        """Find hard negatives among floats, exactly."""
+        return exact_hard_negatives(*rows, **options)
+
     def pairing_codes(self) -> Tensor | None:
         """Hash the floats of labelled data, if there are any."""
         seen = self._seen()
@@ -102,10 +101,6 @@ class FloatMemory:
         hasher = SignHasher(floats.shape[1], PAIRING_BITS, seed=self.seed)
         hasher.update_mean(floats[seen.to(floats.device)])
         return hasher.encode(floats.where(seen.to(floats.device)[:, None], 0.0)).cpu()
-
-    def num_missing(self, expected: Tensor) -> int:  # noqa: ARG002 - as `Memory` has it
-        """Miss nothing: samples without floats are random."""
-        return 0
 
     def identity(self) -> dict[str, Any]:
         """Return what must be the same on every rank, and in a state and the sampler that loads it."""

@@ -49,13 +49,12 @@ class Guard:
             num_batches: Batches per epoch.
             pairs_per_batch: Their size.
         """
-        n = pairing.num_samples
-        own = np.arange(n, dtype=np.int32) if pairing.labels is None else pairing.labels
+        own = pairing.classes().numpy().astype(np.int32)
         if known is None:
             return own
         ids, query = known.ids, known.query.cpu()
         if known.reference is None:
-            positives = positive_distances(query, query, torch.from_numpy(own).long()[ids])
+            positives = positive_distances(query, query, pairing.classes()[ids])
         else:
             positives = positive_distances(query, known.reference.cpu(), None)
         suspicious = np.zeros(tuple(mined.indices.shape), bool)

@@ -53,8 +53,6 @@ class LSHBatchSampler(EpochBatchSampler):
         3
     """
 
-    memory: CodeMemory
-
     def __init__(
         self,
         labels: Any,
@@ -72,7 +70,7 @@ class LSHBatchSampler(EpochBatchSampler):
         **options: Unpack[MiningOptions],
     ) -> None:
         pairing = make_pairing(labels, pairs, self_pairs=self_pairs)
-        memory = CodeMemory(
+        self._codes = CodeMemory(
             pairing,
             bits,
             max_bits=max_bits,
@@ -82,19 +80,24 @@ class LSHBatchSampler(EpochBatchSampler):
             seed=seed,
         )
         keep_apart = None if guard is None else Guard(guard)
-        super().__init__(pairing, batch_size, memory=memory, guard=keep_apart, k=k, seed=seed, **options)
+        super().__init__(pairing, batch_size, memory=self._codes, guard=keep_apart, k=k, seed=seed, **options)
+
+    @property
+    def memory(self) -> CodeMemory:
+        """The codes and what they are made with."""
+        return self._codes
 
     @property
     def bits(self) -> int:
         """Bits in use: the length of the codes, or of the prefix that "auto" has chosen."""
-        return self.memory.bits
+        return self._codes.bits
 
     @property
     def plan(self) -> BitsPlan | None:
         """The last choice of "auto", on rank 0."""
-        return self.memory.plan
+        return self._codes.plan
 
     @property
     def codes(self) -> dict[str, CodeTable]:
         """The codes of all samples, by tower: "embeddings", or "query" and "reference"."""
-        return self.memory.tables
+        return self._codes.tables

@@ -38,13 +38,19 @@ class Pairing(Protocol):
     num_samples: int
     self_pairs: bool
     """Whether a sample may be its own positive, so that a batch lists it twice."""
-    labels: Array | None
-    """int32 [n], of which no two may meet in a batch; None where every pair is its own label."""
-    identity: dict[str, Any]
-    """What must be the same on every rank, and in a state and the sampler that loads it."""
+
+    @property
+    def labels(self) -> Array | None:
+        """int32 [n], of which no two may meet in a batch; None where every pair is its own label."""
+
+    def identity(self) -> dict[str, Any]:
+        """Return what must be the same on every rank, and in a state and the sampler that loads it."""
 
     def counts(self) -> Array:
         """Count the pairs of each label."""
+
+    def classes(self) -> Tensor:
+        """Return a label for every sample or pair, int64 [n]."""
 
     def expected(self) -> Tensor:
         """Tell which samples are in some pair, bool [n]."""
@@ -89,11 +95,18 @@ class Labelled:
         if not self_pairs:
             _check_positives(self.labels)
         self.num_samples = len(self.labels)
-        self.identity = _identity(self)
+
+    def identity(self) -> dict[str, Any]:
+        """Return kind, size and checksum of the data set."""
+        return _identity(self)
 
     def counts(self) -> Array:
         """Count the pairs of each label."""
         return count_pairs(np.bincount(self.labels), self_pairs=self.self_pairs)
+
+    def classes(self) -> Tensor:
+        """Return the labels, int64 [n]."""
+        return torch.from_numpy(self.labels).long()
 
     def expected(self) -> Tensor:
         """Tell which samples are in some pair: those with a positive."""
@@ -134,11 +147,18 @@ class Paired:
         self.labels: Array | None = None if labels is None else compact_labels(labels)
         if self.labels is not None and len(self.labels) != pairs:
             raise ValueError(f"labels must have one label per pair, {pairs}, got {len(self.labels)}.")
-        self.identity = _identity(self)
+
+    def identity(self) -> dict[str, Any]:
+        """Return kind, size and checksum of the data set."""
+        return _identity(self)
 
     def counts(self) -> Array:
         """Count the pairs of each label."""
         return np.ones(self.num_samples, np.int64) if self.labels is None else np.bincount(self.labels)
+
+    def classes(self) -> Tensor:
+        """Return the labels, or a label of its own for every pair, int64 [n]."""
+        return torch.arange(self.num_samples) if self.labels is None else torch.from_numpy(self.labels).long()
 
     def expected(self) -> Tensor:
         """Tell that every pair takes part."""
