@@ -8,7 +8,7 @@ negatives does each setting keep apart, and what share of the true hard negative
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import torch
@@ -23,10 +23,14 @@ from lookalike.data.scans import Scans, class_of, glyph_scans, is_training_class
 from lookalike.hashing import SignHasher
 from lookalike.samplers.guard import merged_labels, positive_distances, suspected
 from lookalike.search import hamming_topk
-from lookalike.training.comparison import summary, train_by_name
+from lookalike.training.comparison_results import summarize
 from lookalike.training.embedding import load_run_model
 from lookalike.training.recipes import recipe
+from lookalike.training.run import train
 from lookalike.training.runs import RunFolder
+
+if TYPE_CHECKING:
+    from lookalike.training.results import RunResult
 
 GUARDS = (1.1, 1.05, 1.0, 0.95, 0.9, 0.8)
 TRAINED = (None, 0.95)
@@ -49,16 +53,16 @@ def main(
     model = {**usual.model, "width": width or usual.model["width"]}
     result: dict[str, Any] = {"description": glyph_scans(merge_identical=False).description, "seeds": seeds}
     result |= {"settings": {"epochs": settings.epochs, "pairs_per_batch": settings.pairs_per_batch, "k": K, **model}}
-    trained: dict[str, list[dict[str, Any]]] = {}
+    trained: dict[str, list[RunResult]] = {}
     contenders = {f"apart, guard {guard}": (False, guard) for guard in TRAINED} | {"merged (the truth)": (True, None)}
     for seed in range(seeds):
         for name, (merged, guard) in contenders.items():
             source = DataSource("glyphs", options={"merge_identical": merged})
             folder = runs / f"{name.split(' (')[0].replace(', ', '-').replace(' ', '')}-seed{seed}"
-            run = train_by_name(source, replace(settings, guard=guard, seed=seed), folder, model=model, resume=True)
+            run = train(source, replace(settings, guard=guard, seed=seed), out=folder, model=model, resume=True)
             trained.setdefault(name, []).append(run)
-            print(name, seed, run["metrics"]["recall@1"], flush=True)
-        result["trained"] = summary(trained)
+            print(name, seed, run.metrics["recall@1"], flush=True)
+        result["trained"] = [row.as_json() for row in summarize(trained)]
         record.write(path, result)
     result["trade_off"] = trade_off(runs / "apart-guardNone-seed0", glyph_scans(merge_identical=False))
     record.finish(path, result)

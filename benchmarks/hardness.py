@@ -12,8 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from benchmarks import record
-from lookalike.data import DataSource
-from lookalike.training.comparison import compare, markdown
+from lookalike.training.comparison import compare
 from lookalike.training.recipes import recipe
 
 CONTENDERS: dict[str, dict[str, Any]] = {
@@ -39,9 +38,9 @@ def main(
     usual = recipe(data)
     settings = replace(usual.settings, epochs=epochs or usual.settings.epochs)
     contenders = {name: replace(settings, **options) for name, options in CONTENDERS.items()}
-    table = compare(DataSource(data), contenders, seeds, runs, model=usual.model, jobs=jobs)
-    print(markdown(table))
-    record.finish(path, table)
+    table = compare(data, contenders, out=runs, seeds=seeds, jobs=jobs)
+    print(table.as_markdown())
+    record.finish(path, table.as_json())
 
 
 if __name__ == "__main__":

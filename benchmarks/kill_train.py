@@ -263,7 +263,7 @@ class Trial:
         try:
             watched = Watched(self.phase)
             watched.install()
-            train(model(), self.data, self.settings, folder, device="cpu", resume=True, show_progress=False)
+            train(self.data, self.settings, out=folder, model=model(), device="cpu", resume=True, progress=False)
             if seconds is not None:
                 seconds.write_text(json.dumps(watched.seconds))
         except Exception:  # noqa: BLE001 - the process ends here, whatever happens

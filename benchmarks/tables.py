@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import record
-from lookalike.training.comparison import HEADINGS, ZERO_SHOT, cells, markdown
+from lookalike.training.comparison_results import HEADINGS, ZERO_SHOT, ComparisonResult, ComparisonRow
 
 ROOT = Path(__file__).parents[1]
 PAGES = (
@@ -171,7 +171,7 @@ def _guard() -> str:
         for row in result["trade_off"]
     ]
     header = ["bits", "guard", "false negatives removed", "true ones lost", "false share before", "after"]
-    trained = [[row["sampler"], *cells(row)[1:6]] for row in result["trained"]]
+    trained = [ComparisonRow.from_json(row).cells()[:6] for row in result["trained"]]
     settings = result["settings"]
     note = (
         f"Of the {settings['k']} hard negatives per sample after training without the guard. Trained with 512 bits, "
@@ -242,7 +242,9 @@ def _plan() -> str:
 
 
 def _compared(name: str) -> str:
-    return f"{markdown(record.read(name)).strip()} From `benchmarks/results/{name}.json`."
+    return (
+        f"{ComparisonResult.from_json(record.read(name)).as_markdown().strip()} From `benchmarks/results/{name}.json`."
+    )
 
 
 def _gains() -> str:

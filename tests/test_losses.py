@@ -1,3 +1,4 @@
+import itertools
 import math
 
 import pytest
@@ -5,6 +6,7 @@ import torch
 from torch.nn.functional import cosine_similarity
 
 from lookalike import InfoNCE
+from lookalike.utils.lists import make_lists
 from tests.processes import on_ranks
 
 
@@ -47,31 +49,39 @@ def test_equals_a_double_loop(n, hard_fraction, smoothing, symmetric):
     assert criterion(query, reference).item() == pytest.approx(expected, rel=1e-5, abs=1e-6)
 
 
+def transposed(rows):
+    return [[i for i, row in enumerate(rows) if j in row] for j in range(len(rows))]
+
+
 @pytest.mark.parametrize("hard_fraction", [None, 0.5])
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
-def test_what_is_ignored_is_not_there(hard_fraction, smoothing):
+def test_excluded_references_are_left_out(hard_fraction, smoothing):
     torch.manual_seed(0)
     query, reference = torch.randn(6, 5, requires_grad=True), torch.randn(6, 5)
-    ignore = torch.zeros(6, 6, dtype=torch.bool)
-    ignore[0, 3] = ignore[3, 0] = ignore[2, 2] = True  # a positive stays one
+    rows = [[3], [], [2], [0], [], []]  # a positive stays one
     criterion = InfoNCE(0.2, label_smoothing=smoothing, symmetric=False, hard_fraction=hard_fraction)
-    loss = criterion(query, reference, ignore=ignore)
-    rows = []
+    loss = criterion(query, reference, make_lists(rows))
+    expected = []
     for i in range(6):
-        others = [j for j in range(6) if j != i and not ignore[i, j]]
+        others = [j for j in range(6) if j != i and j not in rows[i]]
         kept = others if hard_fraction is None else hardest(query[i].detach(), reference, others, hard_fraction)
-        rows.append(plain_row(query[i].detach(), reference[[i, *kept]], 0.2, smoothing))
-    assert loss.item() == pytest.approx(sum(rows) / 6, rel=1e-5)
+        expected.append(plain_row(query[i].detach(), reference[[i, *kept]], 0.2, smoothing))
+    assert loss.item() == pytest.approx(sum(expected) / 6, rel=1e-5)
     loss.backward()
     assert torch.isfinite(query.grad).all()
-    ignore[1, 4] = True  # a query ignores a reference, but not the other way round
-    both = InfoNCE(0.2, label_smoothing=smoothing, hard_fraction=hard_fraction)(query, reference, ignore=ignore)
-    there, back = criterion(query, reference, ignore=ignore), criterion(reference, query, ignore=ignore.T)
+    rows[1] = [4]  # a query excludes a reference, but not the other way round
+    both = InfoNCE(0.2, label_smoothing=smoothing, hard_fraction=hard_fraction)(query, reference, make_lists(rows))
+    there = criterion(query, reference, exclude=make_lists(rows))
+    back = criterion(reference, query, exclude=make_lists(transposed(rows)))
     assert both.item() == pytest.approx((there + back).item() / 2)
-    nothing = torch.zeros_like(ignore)
-    assert criterion(query, reference, ignore=nothing).item() == pytest.approx(criterion(query, reference).item())
-    with pytest.raises(ValueError, match=r"ignore must have the shape \[6, 6\], got \[6, 5\]"):
-        criterion(query, reference, ignore=ignore[:, :5])
+    nothing = criterion(query, reference, exclude=make_lists([[]] * 6))
+    assert nothing.item() == pytest.approx(criterion(query, reference).item())
+    with pytest.raises(ValueError, match=r"exclude offsets must have length 7 \(rows \+ 1\), got 6"):
+        criterion(query, reference, exclude=make_lists(rows[:5]))
+    with pytest.raises(ValueError, match="exclude ids must be between 0 and 5, got 0 to 6"):
+        criterion(query, reference, exclude=make_lists([[0, 6]] * 6))
+    with pytest.raises(TypeError, match="exclude must be a pair"):
+        criterion(query, reference, exclude=torch.zeros(6, 6, dtype=torch.bool))
 
 
 def test_temperature_is_learned_in_log_space_and_stays_within_its_limits():
@@ -93,28 +103,35 @@ def test_temperature_is_learned_in_log_space_and_stays_within_its_limits():
     assert not InfoNCE(learnable=False).log_temperature.requires_grad
 
 
-def gradients_on_a_rank(rank, sizes, options):
+def gradients_on_a_rank(rank, sizes, cases):
     """Of a linear model and the temperature, averaged over ranks as DistributedDataParallel does."""
     torch.manual_seed(0)
-    x, y, model = torch.randn(sum(sizes), 6), torch.randn(sum(sizes), 6), torch.nn.Linear(6, 4)
+    x, y = torch.randn(sum(sizes), 6), torch.randn(sum(sizes), 6)
     own = slice(sum(sizes[:rank]), sum(sizes[: rank + 1]))
-    criterion = InfoNCE(**options)
-    loss = criterion(model(x[own]), model(y[own]))
-    loss.backward()
-    gradients = [p.grad for p in (*model.parameters(), *criterion.parameters())]
-    if len(sizes) > 1:
-        for value in (loss.detach(), *gradients):
-            torch.distributed.all_reduce(value)
-            value.div_(len(sizes))
-    return [loss.detach(), *gradients]
+    found = []
+    for options, rows in cases:
+        torch.manual_seed(1)
+        model, criterion = torch.nn.Linear(6, 4), InfoNCE(**options)
+        loss = criterion(model(x[own]), model(y[own]), None if rows is None else make_lists(rows[own]))
+        loss.backward()
+        gradients = [p.grad for p in (*model.parameters(), *criterion.parameters())]
+        if len(sizes) > 1:
+            for value in (loss.detach(), *gradients):
+                torch.distributed.all_reduce(value)
+                value.div_(len(sizes))
+        found.append([loss.detach(), *gradients])
+    return found
 
 
 @pytest.mark.parametrize("sizes", [[4, 4], [5, 4, 4]])
-@pytest.mark.parametrize("options", [{}, {"hard_fraction": 0.5}, {"symmetric": False}])
-def test_ranks_together_have_the_loss_and_gradient_of_the_global_batch(sizes, options):
-    expected = gradients_on_a_rank(0, [sum(sizes)], options)
-    for found in on_ranks(len(sizes), gradients_on_a_rank, sizes, options):
-        for mine, truth in zip(found, expected, strict=True):
+def test_ranks_together_have_the_loss_and_gradient_of_the_global_batch(sizes):
+    n = sum(sizes)
+    rows = [[(3 * i + 1) % n] * (i % 3 > 0) for i in range(n)]
+    cases = list(itertools.product(({}, {"hard_fraction": 0.5}, {"symmetric": False}), (None, rows)))
+    expected = gradients_on_a_rank(0, [n], cases)
+    assert not torch.allclose(expected[0][0], expected[1][0])  # excluding makes a difference
+    for found in on_ranks(len(sizes), gradients_on_a_rank, sizes, cases):
+        for mine, truth in zip(itertools.chain(*found), itertools.chain(*expected), strict=True):
             assert torch.allclose(mine, truth, atol=1e-6)
 
 
@@ -129,7 +146,7 @@ def test_half_precision_embeddings_are_compared_in_single():
 
 def test_mistakes():
     for options, sentence in (
-        ({"temperature": 0}, "temperature must be between"),
+        ({"temperature": 0}, "temperature must be at least 0.01 and at most 1.0, got 0."),
         ({"label_smoothing": 1.0}, "label_smoothing must be"),
         ({"hard_fraction": 0.0}, "hard_fraction must be"),
     ):

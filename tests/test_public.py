@@ -12,21 +12,34 @@ import lookalike
 NAMES = [
     "Batches",
     "CodeTable",
+    "ComparisonResult",
+    "DataSource",
+    "EpochMetrics",
     "Filters",
     "InfoNCE",
     "LSHBatchSampler",
     "Neighbours",
     "PreEpochBatchSampler",
     "RandomBatchSampler",
+    "RunResult",
+    "Settings",
     "SignHasher",
+    "compare",
     "compose_batches",
     "evaluate",
     "hamming_topk",
     "hard_negatives",
     "hardest_positives",
     "mine_hard_negatives",
+    "train",
 ]
-RESULTS = ["Batches", "Neighbours"]  # what they hold is all there is to say
+RESULTS = [
+    "Batches",
+    "ComparisonResult",
+    "EpochMetrics",
+    "Neighbours",
+    "RunResult",
+]  # what they hold is all there is to say
 
 
 def test_public_names_are_pinned():

@@ -7,6 +7,7 @@ if TYPE_CHECKING:
     from lookalike.batches import Batches as Batches
     from lookalike.batches import compose_batches as compose_batches
     from lookalike.codes import CodeTable as CodeTable
+    from lookalike.data import DataSource as DataSource
     from lookalike.evaluation import evaluate as evaluate
     from lookalike.hashing import SignHasher as SignHasher
     from lookalike.losses import InfoNCE as InfoNCE
@@ -19,6 +20,12 @@ if TYPE_CHECKING:
     from lookalike.samplers import RandomBatchSampler as RandomBatchSampler
     from lookalike.search import Neighbours as Neighbours
     from lookalike.search import hamming_topk as hamming_topk
+    from lookalike.training.comparison import compare as compare
+    from lookalike.training.comparison_results import ComparisonResult as ComparisonResult
+    from lookalike.training.results import EpochMetrics as EpochMetrics
+    from lookalike.training.results import RunResult as RunResult
+    from lookalike.training.run import train as train
+    from lookalike.training.settings import Settings as Settings
 
 __version__ = "0.1.0"
 
@@ -26,37 +33,51 @@ __version__ = "0.1.0"
 _HOMES = {
     "Batches": "lookalike.batches",
     "CodeTable": "lookalike.codes",
+    "ComparisonResult": "lookalike.training.comparison_results",
+    "DataSource": "lookalike.data",
+    "EpochMetrics": "lookalike.training.results",
     "Filters": "lookalike.negatives",
     "InfoNCE": "lookalike.losses",
     "LSHBatchSampler": "lookalike.samplers",
     "Neighbours": "lookalike.search",
     "PreEpochBatchSampler": "lookalike.samplers",
     "RandomBatchSampler": "lookalike.samplers",
+    "RunResult": "lookalike.training.results",
+    "Settings": "lookalike.training.settings",
     "SignHasher": "lookalike.hashing",
+    "compare": "lookalike.training.comparison",
     "compose_batches": "lookalike.batches",
     "evaluate": "lookalike.evaluation",
     "hamming_topk": "lookalike.search",
     "hard_negatives": "lookalike.negatives",
     "hardest_positives": "lookalike.negatives",
     "mine_hard_negatives": "lookalike.mining",
+    "train": "lookalike.training.run",
 }
 
 __all__ = [
     "Batches",
     "CodeTable",
+    "ComparisonResult",
+    "DataSource",
+    "EpochMetrics",
     "Filters",
     "InfoNCE",
     "LSHBatchSampler",
     "Neighbours",
     "PreEpochBatchSampler",
     "RandomBatchSampler",
+    "RunResult",
+    "Settings",
     "SignHasher",
+    "compare",
     "compose_batches",
     "evaluate",
     "hamming_topk",
     "hard_negatives",
     "hardest_positives",
     "mine_hard_negatives",
+    "train",
 ]
 
 

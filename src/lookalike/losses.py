@@ -1,4 +1,4 @@
-"""InfoNCE, with the temperature learned and, for BatchHard, only the hardest negatives of a batch."""
+"""InfoNCE over in-batch negatives, with a learned temperature and optionally only the hardest negatives."""
 
 from __future__ import annotations
 
@@ -11,22 +11,27 @@ import torch.nn.functional as F  # noqa: N812 - as everybody calls it
 from torch import Tensor, nn
 
 from lookalike.utils import ranks
+from lookalike.utils.checks import Range
+from lookalike.utils.lists import checked_lists, lists_mask
 
-TEMPERATURES = (0.01, 1.0)  # outside, gradients vanish or logits overflow
+TEMPERATURES = Range(0.01, 1.0, with_high=True)  # outside, gradients vanish or logits overflow
 
 
 class InfoNCE(nn.Module):
-    """Every query shall be nearer to its own reference than to the others of the batch, by cosine.
+    """InfoNCE over in-batch cosine similarities: `reference[i]` is the positive of `query[i]`, the rest are negatives.
 
-    Under `torch.distributed` the references of all ranks are negatives, with gradient. The loss is then scaled so that
-    the mean over ranks, which DistributedDataParallel takes of the gradients, is the loss of the global batch.
+    Under `torch.distributed` the references of all ranks are negatives, and gradients flow back to them. The loss is
+    scaled so that averaging gradients over ranks, as DistributedDataParallel does, gives those of the global batch.
 
     Args:
-        temperature: Similarities are divided by it.
+        temperature: Initial temperature, which similarities are divided by.
         learnable: Learn the temperature, in log space, between 0.01 and 1.
-        label_smoothing: Share of the target spread over the whole batch.
+        label_smoothing: Fraction of the target that is spread over the whole batch.
         symmetric: Average with the loss from references to queries.
-        hard_fraction: Count only this share of each anchor's negatives, the hardest: 0.5 is the paper's BatchHard.
+        hard_fraction: Fraction of each query's negatives to keep, the hardest: 0.5 is the paper's BatchHard.
+
+    Raises:
+        ValueError: An argument is out of range.
 
     Examples:
         >>> import torch
@@ -46,29 +51,32 @@ class InfoNCE(nn.Module):
         hard_fraction: float | None = None,
     ) -> None:
         super().__init__()
-        lowest, highest = TEMPERATURES
-        if not lowest <= temperature <= highest:
-            raise ValueError(f"temperature must be between {lowest} and {highest}, got {temperature}.")
-        if not 0 <= label_smoothing < 1:
-            raise ValueError(f"label_smoothing must be at least 0 and below 1, got {label_smoothing}.")
-        if hard_fraction is not None and not 0 < hard_fraction <= 1:
-            raise ValueError(f"hard_fraction must be above 0 and at most 1, got {hard_fraction}.")
+        TEMPERATURES.check("temperature", temperature)
+        Range(0, 1).check("label_smoothing", label_smoothing)
+        if hard_fraction is not None:
+            Range(0, 1, with_low=False, with_high=True).check("hard_fraction", hard_fraction)
         self.label_smoothing, self.symmetric, self.hard_fraction = label_smoothing, symmetric, hard_fraction
         self.log_temperature = nn.Parameter(torch.tensor(math.log(temperature)), requires_grad=learnable)
 
     @property
     def temperature(self) -> float:
-        """What similarities are divided by now."""
+        """The current temperature."""
         return math.exp(float(self.log_temperature.detach()))
 
-    def forward(self, query: Tensor, reference: Tensor, ignore: Tensor | None = None) -> Tensor:
-        """The mean loss of a batch: `query[i]` and `reference[i]`, floats `[n, dim]`, belong together.
+    def forward(self, query: Tensor, reference: Tensor, exclude: tuple[Any, Any] | None = None) -> Tensor:
+        """Return the mean loss of a batch.
 
         Args:
-            query: Embeddings.
-            reference: Their positives.
-            ignore: bool `[n, n]`, or `[n, all]` over ranks: which references are neither positive nor negative to
-                which queries.
+            query: Embeddings, floats `[n, dim]`.
+            reference: Embeddings of their positives, floats `[n, dim]`.
+            exclude: References that are not negatives of a query, as a CSR pair `(offsets, positions)`: query i
+                excludes the references at `positions[offsets[i]:offsets[i + 1]]` of the batch, under
+                `torch.distributed` of all ranks' batches one after another. A query's own reference stays its positive.
+                Lists on the CPU are checked without waiting for the GPU.
+
+        Raises:
+            TypeError: `exclude` is not a pair of integer arrays.
+            ValueError: The shapes of `query` and `reference` differ, or `exclude` does not fit them.
         """
         if query.ndim != 2 or query.shape != reference.shape:
             raise ValueError(
@@ -76,48 +84,50 @@ class InfoNCE(nn.Module):
                 f"{list(reference.shape)}."
             )
         lengths = _lengths(query)
-        if ignore is not None and list(ignore.shape) != [len(query), sum(lengths)]:
-            raise ValueError(f"ignore must have the shape {[len(query), sum(lengths)]}, got {list(ignore.shape)}.")
+        excluded = None
+        if exclude is not None:
+            lists = checked_lists("exclude", exclude, len(query), sum(lengths), torch.device("cpu"))
+            excluded = lists_mask(lists, sum(lengths), query.device)
         with torch.no_grad():  # not in the graph: a clamped parameter would get no gradient and never come back
-            self.log_temperature.clamp_(*(math.log(limit) for limit in TEMPERATURES))
+            self.log_temperature.clamp_(math.log(TEMPERATURES.low), math.log(TEMPERATURES.high))
         query, reference = (F.normalize(x.float(), dim=1) for x in (query, reference))
         with torch.autocast(query.device.type, enabled=False):
-            loss = self._towards(query, reference, lengths, ignore)
+            loss = self._towards(query, reference, lengths, excluded)
             if not self.symmetric:
                 return loss
-            back = None if ignore is None else _transposed(ignore, lengths)
+            back = None if excluded is None else _transposed(excluded, lengths)
             return (loss + self._towards(reference, query, lengths, back)) / 2
 
-    def _towards(self, anchors: Tensor, candidates: Tensor, lengths: list[int], ignore: Tensor | None) -> Tensor:
-        """The loss of these anchors among the candidates of all ranks."""
+    def _towards(self, anchors: Tensor, candidates: Tensor, lengths: list[int], excluded: Tensor | None) -> Tensor:
+        """Return the loss of these anchors among the candidates of all ranks."""
         rank, world_size = ranks.world()
         everyone = _GatherRows.apply(candidates, lengths, rank) if world_size > 1 else candidates  # type: ignore[no-untyped-call]
         own = torch.arange(len(anchors), device=anchors.device) + sum(lengths[:rank])
         logits = (anchors @ everyone.T) / self.log_temperature.exp()  # [n, all]
-        if ignore is not None:
-            logits = logits.masked_fill(ignore.scatter(1, own[:, None], False), -torch.inf)
+        if excluded is not None:
+            logits = logits.masked_fill(excluded.scatter(1, own[:, None], False), -torch.inf)
         if self.hard_fraction is not None:
             positive = logits.gather(1, own[:, None])
             negatives = logits.scatter(1, own[:, None], -torch.inf)
             kept = math.ceil(self.hard_fraction * (logits.shape[1] - 1))
             logits, own = torch.cat([positive, negatives.topk(kept).values], dim=1), torch.zeros_like(own)
-        if ignore is None:
+        if excluded is None:
             loss = F.cross_entropy(logits, own, label_smoothing=self.label_smoothing, reduction="sum")
         else:
             loss = self._cross_entropy(logits, own)
         return loss * (world_size / len(everyone))
 
     def _cross_entropy(self, logits: Tensor, own: Tensor) -> Tensor:
-        """The same where some logits are minus infinity: what is smoothed is spread over the others."""
-        shares = F.log_softmax(logits, dim=1)
+        """Sum the cross-entropy where some logits are minus infinity, smoothing the target over the others only."""
+        log_probabilities = F.log_softmax(logits, dim=1)
         absent = logits == -torch.inf
-        spread = shares.masked_fill(absent, 0.0).sum(1) / (~absent).sum(1)
-        target = shares.gather(1, own[:, None])[:, 0]
+        spread = log_probabilities.masked_fill(absent, 0.0).sum(1) / (~absent).sum(1)
+        target = log_probabilities.gather(1, own[:, None])[:, 0]
         return -((1 - self.label_smoothing) * target + self.label_smoothing * spread).sum()
 
 
 def _lengths(x: Tensor) -> list[int]:
-    """How many rows each rank has; the last batch may differ by one between them."""
+    """Return the number of rows on each rank; in the last batch they may differ by one."""
     if not ranks.is_distributed():
         return [len(x)]
     lengths = torch.zeros(ranks.world()[1], dtype=torch.int64, device=x.device)
@@ -127,7 +137,7 @@ def _lengths(x: Tensor) -> list[int]:
 
 
 def _transposed(mask: Tensor, lengths: list[int]) -> Tensor:
-    """bool [n, all], a row per query here -> bool [n, all], a row per reference here."""
+    """Turn a mask with a row per query of this rank into one with a row per reference of this rank, both [n, all]."""
     rank, world_size = ranks.world()
     if world_size > 1:
         mask = _GatherRows.apply(mask.to(torch.uint8), lengths, rank).bool()  # type: ignore[no-untyped-call]

@@ -7,7 +7,8 @@ from safetensors.torch import load_file
 from torch import nn
 
 from lookalike.data import load_data
-from lookalike.training.loading import Unreadable, moved, read_ahead
+from lookalike.training.errors import UnreadableSampleError
+from lookalike.training.loading import moved, read_ahead
 from lookalike.training.run import train
 from lookalike.training.settings import Settings
 from lookalike.training.strategies import make_sampler
@@ -34,11 +35,11 @@ def test_jobs_run_before_they_are_asked_for_and_not_all_at_once():
 
 def test_a_failure_is_raised_where_its_result_is_due_and_ends_the_thread():
     def fail():
-        raise Unreadable("no such image")
+        raise UnreadableSampleError("no such image")
 
     results = read_ahead([lambda: 1, fail, lambda: 3], ahead=2)
     assert next(results) == 1
-    with pytest.raises(Unreadable, match="no such image"):
+    with pytest.raises(UnreadableSampleError, match="no such image"):
         next(results)
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("lookalike-reading")]
 
@@ -69,7 +70,7 @@ def test_an_image_that_turns_unreadable_costs_no_step(tmp_path, monkeypatch, whe
 
     def trained(out, data, **options):
         torch.manual_seed(0)
-        return train(Colours(), data, settings, tmp_path / out, device="cpu", show_progress=False, **options)
+        return train(data, settings, out=tmp_path / out, model=Colours(), device="cpu", progress=False, **options)
 
     whole = trained("whole", load_data("sop", root, size=8))
     data = load_data("sop", root, size=8)
@@ -81,13 +82,13 @@ def test_an_image_that_turns_unreadable_costs_no_step(tmp_path, monkeypatch, whe
     content = victim.read_bytes()
     victim.write_bytes(b"damaged")
     for attempt in range(3):
-        with pytest.raises(Unreadable, match=victim.name):
+        with pytest.raises(UnreadableSampleError, match=victim.name):
             trained("hurt", load_data("sop", root, size=8), resume=attempt > 0)
         checkpoint = torch.load(tmp_path / "hurt" / "checkpoint.pt", weights_only=True)
         assert (checkpoint["epoch"], checkpoint["step"], checkpoint["sampler"]["cursor"]) == (0, place, place)
     victim.write_bytes(content)
     result = trained("hurt", load_data("sop", root, size=8), resume=True)
-    assert result["metrics"] == whole["metrics"]
+    assert result.metrics == whole.metrics
     weights = [load_file(tmp_path / run / "model" / "model.safetensors") for run in ("whole", "hurt")]
     assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
 
@@ -103,6 +104,6 @@ def test_a_failure_in_the_evaluation_costs_no_epoch(tmp_path, monkeypatch):
 
     monkeypatch.setattr("lookalike.training.loop.evaluate", fail)
     with pytest.raises(RuntimeError, match="out of memory"):
-        train(toy_model(), toy_data(), Settings(epochs=2, pairs_per_batch=8, bits=64), tmp_path, device="cpu")
+        train(toy_data(), Settings(epochs=2, pairs_per_batch=8, bits=64), out=tmp_path, model=toy_model(), device="cpu")
     checkpoint = torch.load(tmp_path / "checkpoint.pt", weights_only=True)
     assert checkpoint["step"] == len(checkpoint["this_epoch"]["losses"]) > 0

@@ -6,7 +6,7 @@ import pytest
 
 from lookalike.data import DATA_SETS, READ
 from lookalike.training.recipes import RECIPES, recipe
-from lookalike.training.settings import STRATEGIES
+from lookalike.training.settings import SAMPLERS
 from tests.cli.test_cli_training import run
 from tests.data.miniatures import write_msmarco, write_sop
 from tests.training.encoders.tiny import save_image_model, save_text_model
@@ -131,7 +131,7 @@ def test_compare_on_images_is_the_papers_table(run_here, tmp_path, capsys):
     )
     assert (code, err) == (0, "")
     table = json.loads((tmp_path / "runs" / "compare.json").read_text())
-    assert [row["sampler"].partition(":")[0] for row in table["rows"]] == ["before training", *STRATEGIES, "lsh"]
+    assert [row["sampler"].partition(":")[0] for row in table["rows"]] == ["before training", *SAMPLERS, "lsh"]
     assert table["encoder"] == "transformers:model"  # without the folder
     assert table["data_options"] == {"size": 32}
     (model / "model.safetensors").unlink()  # the weights that the run began with are not needed again

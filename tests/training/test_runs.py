@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from lookalike.training.checkpoints import Checkpoints
-from lookalike.training.interruptions import Interrupted
+from lookalike.training.errors import Interrupted
 from lookalike.training.run import train
 from lookalike.training.runs import RunFolder
 from lookalike.training.settings import Settings
@@ -30,11 +30,11 @@ def quick(**options):
 
 
 def trained(out, settings=None, **options):
-    return train(toy_model(), toy_data(), settings or quick(), out, show_progress=False, **options)
+    return train(toy_data(), settings or quick(), out=out, model=toy_model(), progress=False, **options)
 
 
 def outcome(result):
-    return {name: value for name, value in result.items() if name not in TIMES}
+    return {name: value for name, value in result.as_json().items() if name not in TIMES}
 
 
 def stopped(out, steps, settings=None, **options):
@@ -50,7 +50,7 @@ def stopped(out, steps, settings=None, **options):
 
     model.register_forward_pre_hook(count)
     with pytest.raises(Interrupted):
-        train(model, toy_data(), settings or quick(), out, show_progress=False, **options)
+        train(toy_data(), settings or quick(), out=out, model=model, progress=False, **options)
 
 
 def names(folder):
@@ -84,7 +84,7 @@ def test_a_folder_in_which_another_process_trains_is_left_alone(tmp_path, option
     with another_process_in(tmp_path / "run"), pytest.raises(FolderInUseError, match="run is in use by process"):
         trained(tmp_path / "run", **options)
     assert {path: path.read_bytes() for path in before} == before
-    assert trained(tmp_path / "run", resume=True)["epochs"] == 2
+    assert trained(tmp_path / "run", resume=True).epochs == 2
 
 
 def test_a_folder_is_free_again_after_a_run(tmp_path):
@@ -97,7 +97,7 @@ def test_a_model_that_does_not_fit_is_no_reason_to_keep_a_folder(tmp_path):
     (tmp_path / "here").mkdir()
     for out in ("here", "new/run"):
         with pytest.raises(ValueError, match="cannot embed what toys gives"):
-            train(torch.nn.Linear(9, 4), toy_data(), quick(), tmp_path / out)
+            train(toy_data(), quick(), out=tmp_path / out, model=torch.nn.Linear(9, 4))
     assert names(tmp_path) == {"here"}
     assert names(tmp_path / "here") == set()
 
@@ -155,10 +155,10 @@ def test_two_damaged_checkpoints_are_said_in_one_sentence(tmp_path):
         content = bytearray(path.read_bytes())
         content[len(content) // 2] ^= 1
         path.write_bytes(bytes(content))
-    with pytest.raises(ValueError, match=r"no checkpoint in .* can be read \(checkpoint.pt: its .* anew") as raised:
+    with pytest.raises(ValueError, match=r"no checkpoint in .* can be read \(checkpoint.pt: its .* again") as raised:
         trained(tmp_path, resume=True)
     assert len(str(raised.value).splitlines()) == 1
-    assert trained(tmp_path, force=True)["epochs"] == 2
+    assert trained(tmp_path, force=True).epochs == 2
 
 
 def test_a_damaged_checkpoint_costs_time_and_not_the_result(tmp_path, caplog):
@@ -262,10 +262,10 @@ def test_force_that_is_killed_never_leaves_a_result_under_another_configuration(
             if bits == 128:
                 assert not (folder / "analysis.json").exists()
             settings = {64: old, 128: new}[bits]
-            assert trained(folder, settings, resume=True)["config"]["bits"] == bits
+            assert trained(folder, settings, resume=True).config["bits"] == bits
         else:
             assert names(folder) <= {"run.json"} | {path for path in names(folder) if path.endswith(".tmp")}
-            assert trained(folder, new)["config"]["bits"] == 128
+            assert trained(folder, new).config["bits"] == 128
         if not died:
             break
     assert 15 < number < 199
@@ -313,11 +313,11 @@ def test_the_checkpoint_of_a_finished_run_is_kept_only_if_asked_for(tmp_path):
 def test_a_damaged_configuration_is_said_in_one_sentence(tmp_path, content, reason):
     stopped(tmp_path, 5)
     (tmp_path / "run.json").write_bytes(content if isinstance(content, bytes) else content.encode())
-    with pytest.raises(ValueError, match=r"run.json is damaged \(.*--force begins the run anew") as raised:
+    with pytest.raises(ValueError, match=r"run.json is damaged \(.*force=True begins the run again") as raised:
         trained(tmp_path, resume=True)
     assert reason in str(raised.value)
     assert len(str(raised.value).splitlines()) == 1
-    assert trained(tmp_path, force=True)["epochs"] == 2
+    assert trained(tmp_path, force=True).epochs == 2
 
 
 @pytest.mark.parametrize("content", ["{", "[]", "{}", '{"config": {}, "metrics": 3}'])
@@ -325,7 +325,7 @@ def test_a_damaged_configuration_is_said_in_one_sentence(tmp_path, content, reas
 def test_a_damaged_result_is_said_in_one_sentence(tmp_path, content, keep):
     whole = trained(tmp_path, keep_checkpoint=keep)
     (tmp_path / "result.json").write_text(content)
-    way = r"Remove it, and train\(\.\.\., resume=True\) writes" if keep else "--force trains the run again"
+    way = r"Remove it, and resume=True writes" if keep else "force=True trains the run again"
     with pytest.raises(ValueError, match=rf"result.json is damaged \(.*\)\. {way}"):
         trained(tmp_path, resume=True)
     if keep:

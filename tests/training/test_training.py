@@ -13,11 +13,11 @@ import torch
 from safetensors.torch import load_file
 from torch import nn
 
-from lookalike.training.interruptions import Interrupted
+from lookalike.training.errors import DivergenceError, Interrupted
 from lookalike.training.loop import TrainingLoop
 from lookalike.training.optimization import make_optimizer, schedule
-from lookalike.training.run import Diverged, train
-from lookalike.training.settings import STRATEGIES, Settings, parse_strategy
+from lookalike.training.run import train
+from lookalike.training.settings import SAMPLERS, Settings, parse_strategy
 from tests.processes import PATIENCE
 from tests.toys import toy_data, toy_model
 
@@ -36,19 +36,19 @@ def metrics(folder):
 
 
 @pytest.mark.parametrize("paired", [False, True])
-@pytest.mark.parametrize("sampler", STRATEGIES)
+@pytest.mark.parametrize("sampler", SAMPLERS)
 def test_every_strategy_learns(tmp_path, sampler, paired):
     data = toy_data(paired=paired)
     seen = []
-    result = train(toy_model(), data, quick(sampler, epochs=6), tmp_path, report=seen.append)
-    assert [epoch["epoch"] for epoch in seen] == [0, 1, 2, 3, 4, 5, 6]
-    assert seen[-1]["loss"] < seen[1]["loss"]
-    assert result["metrics"]["recall@1"] > 0.5  # of new classes; chance is 5%
-    assert result["metrics"] == {name: seen[-1][name] for name in result["metrics"]}
+    result = train(data, quick(sampler, epochs=6), out=tmp_path, model=toy_model(), on_epoch=seen.append)
+    assert [epoch.epoch for epoch in seen] == [0, 1, 2, 3, 4, 5, 6]
+    assert seen[-1].loss < seen[1].loss
+    assert result.metrics["recall@1"] > 0.5  # of new classes; chance is 5%
+    assert result.metrics == seen[-1].quality
     towers = 2 if paired else 1
     samples = 30 if paired else 120
     kept = {"lsh": samples * 8 + -(-samples // 8), "incremental": samples * 64, "full": samples * 64}
-    assert result["kept_bytes"] == towers * kept.get(sampler, 0)
+    assert result.kept_bytes == towers * kept.get(sampler, 0)
     assert {path.name for path in tmp_path.iterdir()} - {".lock"} == {
         "run.json",
         "metrics.jsonl",
@@ -63,8 +63,8 @@ def hardest_negatives(model, folder):
     for sampler in ("random", "lsh"):
         seen = []
         settings = quick(sampler, pairs_per_batch=5, learning_rate=1e-9)
-        train(model, toy_data(classes=100), settings, folder / sampler, report=seen.append)
-        hardest[sampler] = [epoch["hardest_negative"] for epoch in seen[1:]]
+        train(toy_data(classes=100), settings, out=folder / sampler, model=model, on_epoch=seen.append)
+        hardest[sampler] = [epoch.hardest_negative for epoch in seen[1:]]
     assert hardest["lsh"][0] == pytest.approx(hardest["random"][0], abs=0.02)  # nothing is known in the first epoch
     return [mined - drawn for mined, drawn in zip(hardest["lsh"][1:], hardest["random"][1:], strict=True)]
 
@@ -95,7 +95,7 @@ class Tied(nn.Module):
 
 def test_tied_weights_are_saved(tmp_path):
     model = Tied()
-    train(model, toy_data(), quick(epochs=1), tmp_path)
+    train(toy_data(), quick(epochs=1), out=tmp_path, model=model)
     other = Tied()
     other.load_state_dict(load_file(tmp_path / "model" / "model.safetensors"))
     assert torch.equal(other.second.weight, model.first.weight)
@@ -111,19 +111,19 @@ def test_tied_weights_are_saved(tmp_path):
 def test_a_model_that_does_not_fit_leaves_no_folder(tmp_path, model, sentence):
     model.register_parameter("scale", nn.Parameter(torch.ones(1)))
     with pytest.raises(ValueError, match=re.escape(sentence)):
-        train(model, toy_data(), quick(), tmp_path / "run")
+        train(toy_data(), quick(), out=tmp_path / "run", model=model)
     assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize("paired", [False, True])
-@pytest.mark.parametrize("sampler", STRATEGIES)
+@pytest.mark.parametrize("sampler", SAMPLERS)
 def test_stopped_after_any_step_and_resumed_it_ends_the_same(tmp_path, sampler, paired):
     data, settings = toy_data(paired=paired), quick(sampler)
-    train(toy_model(), data, settings, tmp_path / "whole")
+    train(data, settings, out=tmp_path / "whole", model=toy_model())
     for steps in (1, 3, 4, 5, 3, 8, 7):  # some end with the last batch of an epoch, most in its middle
         with contextlib.suppress(Interrupted):
-            train(_stopping_in(steps), data, settings, tmp_path / "parts", resume=True)
-    train(toy_model(seed=9), data, settings, tmp_path / "parts", resume=True)
+            train(data, settings, out=tmp_path / "parts", model=_stopping_in(steps), resume=True)
+    train(data, settings, out=tmp_path / "parts", model=toy_model(seed=9), resume=True)
     assert metrics(tmp_path / "parts") == metrics(tmp_path / "whole")
     weights = [(tmp_path / name / "model" / "model.safetensors").read_bytes() for name in ("whole", "parts")]
     assert weights[0] == weights[1]
@@ -166,8 +166,8 @@ def _dying(when):
 def _killed_and_resumed(folder, data, settings, deaths):
     for when in deaths:
         with pytest.raises(Killed):
-            train(_dying(when), data, settings, folder, resume=True)
-    return train(toy_model(seed=9), data, settings, folder, resume=True)
+            train(data, settings, out=folder, model=_dying(when), resume=True)
+    return train(data, settings, out=folder, model=toy_model(seed=9), resume=True)
 
 
 # In evaluation mode, a run embeds two samples, to try the model, and then the test's references and queries.
@@ -183,7 +183,7 @@ def _killed_and_resumed(folder, data, settings, deaths):
 )
 def test_killed_in_an_evaluation_and_then_in_an_epoch_it_ends_the_same(tmp_path, sampler, deaths):
     data, settings = toy_data(), quick(sampler)
-    train(toy_model(), data, settings, tmp_path / "whole")
+    train(data, settings, out=tmp_path / "whole", model=toy_model())
     _killed_and_resumed(tmp_path / "parts", data, settings, deaths)
     assert metrics(tmp_path / "parts") == metrics(tmp_path / "whole")
     weights = [(tmp_path / name / "model" / "model.safetensors").read_bytes() for name in ("whole", "parts")]
@@ -193,22 +193,22 @@ def test_killed_in_an_evaluation_and_then_in_an_epoch_it_ends_the_same(tmp_path,
 def test_the_model_is_evaluated_before_its_first_step_once(tmp_path):
     data, seen = toy_data(), []
     with pytest.raises(Killed):
-        train(_dying(("training", 1)), data, quick(), tmp_path, report=seen.append)
-    assert [epoch["epoch"] for epoch in seen] == [0]
+        train(data, quick(), out=tmp_path, model=_dying(("training", 1)), on_epoch=seen.append)
+    assert [epoch.epoch for epoch in seen] == [0]
     model = toy_model()
-    untrained = TrainingLoop(model, data, quick(), torch.device("cpu"), show_progress=False).evaluate(lambda: None)
-    result = train(toy_model(), data, quick(evaluate_every=0), tmp_path / "other")
-    assert result["zero_shot"] == untrained
-    result = train(toy_model(), data, quick(), tmp_path, resume=True, report=seen.append)
-    assert result["zero_shot"] == untrained
-    assert [epoch["epoch"] for epoch in seen] == [0, 1, 2, 3, 4]
+    untrained = TrainingLoop(model, data, quick(), torch.device("cpu"), progress=False).evaluate(lambda: None)
+    result = train(data, quick(evaluate_every=0), out=tmp_path / "other", model=toy_model())
+    assert result.zero_shot == untrained
+    result = train(data, quick(), out=tmp_path, model=toy_model(), resume=True, on_epoch=seen.append)
+    assert result.zero_shot == untrained
+    assert [epoch.epoch for epoch in seen] == [0, 1, 2, 3, 4]
     assert json.loads((tmp_path / "metrics.jsonl").read_text().splitlines()[0]) == {"epoch": 0, "step": 0, **untrained}
 
 
 def test_an_evaluation_can_be_interrupted(tmp_path):
     """The embedding of millions of passages takes hours."""
     data, settings = toy_data(), quick()
-    whole = train(toy_model(), data, settings, tmp_path / "whole")
+    whole = train(data, settings, out=tmp_path / "whole", model=toy_model())
     model, passes = toy_model(), []
 
     def stop(module, _inputs):
@@ -218,14 +218,14 @@ def test_an_evaluation_can_be_interrupted(tmp_path):
 
     model.register_forward_pre_hook(stop)
     with pytest.raises(Interrupted):
-        train(model, data, settings, tmp_path / "part")
+        train(data, settings, out=tmp_path / "part", model=model)
     assert passes == [False, False]
-    assert train(toy_model(), data, settings, tmp_path / "part", resume=True)["metrics"] == whole["metrics"]
+    assert train(data, settings, out=tmp_path / "part", model=toy_model(), resume=True).metrics == whole.metrics
 
 
 def train_in_process(folder):
     torch.set_num_threads(1)
-    train(toy_model(), toy_data(), quick(epochs=12), folder, resume=True)
+    train(toy_data(), quick(epochs=12), out=folder, model=toy_model(), resume=True)
 
 
 def test_killed_at_twenty_random_moments_it_ends_the_same(tmp_path):
@@ -268,10 +268,10 @@ def test_overlap_is_tracked_and_survives_a_stop(tmp_path, monkeypatch):
     monkeypatch.setattr("lookalike.analysis.tracking.ANCHORS", 50)
     settings = quick(track_overlap=True)
     data = toy_data(classes=60)
-    train(toy_model(), data, settings, tmp_path / "whole")
+    train(data, settings, out=tmp_path / "whole", model=toy_model())
     with pytest.raises(Interrupted):
-        train(_stopping_in(20), data, settings, tmp_path / "parts")
-    train(toy_model(), data, settings, tmp_path / "parts", resume=True)
+        train(data, settings, out=tmp_path / "parts", model=_stopping_in(20))
+    train(data, settings, out=tmp_path / "parts", model=toy_model(), resume=True)
     assert metrics(tmp_path / "parts") == metrics(tmp_path / "whole")
     for epoch in metrics(tmp_path / "whole")[1:-1]:
         shares = [epoch["overlap"][bits] for bits in ("128", "256", "512", "1024")]
@@ -293,8 +293,10 @@ class Failing(nn.Module):
 
 
 def test_a_loss_that_is_no_number_stops_the_run_and_keeps_the_last_good_state(tmp_path):
-    with pytest.raises(Diverged, match=r"became nan at step 19 of 32 \(epoch 3\).*keeps the state after epoch 2"):
-        train(Failing(18), toy_data(), quick(), tmp_path)
+    with pytest.raises(
+        DivergenceError, match=r"became nan at step 19 of 32 \(epoch 3\).*keeps the state after epoch 2"
+    ):
+        train(toy_data(), quick(), out=tmp_path, model=Failing(18))
     state = torch.load(tmp_path / "checkpoint.pt", weights_only=True)
     assert state["epoch"] == 2
     assert all(bool(torch.isfinite(tensor).all()) for tensor in state["model"].values())
@@ -303,19 +305,19 @@ def test_a_loss_that_is_no_number_stops_the_run_and_keeps_the_last_good_state(tm
 
 def test_other_peoples_runs_are_not_touched(tmp_path):
     data = toy_data()
-    train(toy_model(), data, quick(), tmp_path)
+    train(data, quick(), out=tmp_path, model=toy_model())
     before = (tmp_path / "result.json").read_bytes()
-    with pytest.raises(ValueError, match="holds a finished run; --force overwrites it"):
-        train(toy_model(), data, quick(), tmp_path)
+    with pytest.raises(ValueError, match="holds a finished run; force=True overwrites it"):
+        train(data, quick(), out=tmp_path, model=toy_model())
     with pytest.raises(ValueError, match=r"another configuration: bits was 64, now 128; epochs was 4, now 5\."):
-        train(toy_model(), data, quick(bits=128, epochs=5), tmp_path, resume=True)
+        train(data, quick(bits=128, epochs=5), out=tmp_path, model=toy_model(), resume=True)
     assert (tmp_path / "result.json").read_bytes() == before
-    assert train(toy_model(), data, quick(), tmp_path, resume=True) == json.loads(before)
-    train(toy_model(), data, quick(epochs=2), tmp_path, force=True)
+    assert train(data, quick(), out=tmp_path, model=toy_model(), resume=True).as_json() == json.loads(before)
+    train(data, quick(epochs=2), out=tmp_path, model=toy_model(), force=True)
     assert len((tmp_path / "metrics.jsonl").read_text().splitlines()) == 3
     (tmp_path / "result.json").unlink()
-    with pytest.raises(ValueError, match=r"an unfinished run: train\(\.\.\., resume=True\) continues it; --force"):
-        train(toy_model(), data, quick(epochs=2), tmp_path)
+    with pytest.raises(ValueError, match=r"an unfinished run: resume=True continues it; force=True"):
+        train(data, quick(epochs=2), out=tmp_path, model=toy_model())
 
 
 def test_weights_decay_but_norms_biases_and_temperature_do_not():
@@ -337,7 +339,10 @@ def test_schedule_rises_then_falls_to_zero():
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"sampler": "hardest"}, "no sampler 'hardest'; there are random, batchhard, full, incremental, lsh"),
+        (
+            {"sampler": "hardest"},
+            "sampler must be one of 'random', 'batchhard', 'full', 'incremental', 'lsh', got 'hardest'",
+        ),
         ({"epochs": 0}, "epochs must be at least 1"),
         ({"pairs_per_batch": 1}, "pairs_per_batch must be at least 2"),
         ({"learning_rate": 0.0}, "learning_rate must be above 0"),
@@ -366,13 +371,13 @@ def test_bits_are_chosen_while_training_and_recorded(tmp_path):
     data, settings = toy_data(classes=60), quick("lsh:auto", target_overlap=0.75)
     assert settings.strategy == "lsh:auto"
     seen = []
-    train(toy_model(), data, settings, tmp_path / "whole", report=seen.append)
-    assert seen[1]["bits"] == 1024  # nothing is known in the first epoch
-    assert all(epoch["bits"] < 1024 for epoch in seen[2:])
+    train(data, settings, out=tmp_path / "whole", model=toy_model(), on_epoch=seen.append)
+    assert seen[1].bits == 1024  # nothing is known in the first epoch
+    assert all(epoch.bits < 1024 for epoch in seen[2:])
     for steps in (3, 21, 30):
         with contextlib.suppress(Interrupted):
-            train(_stopping_in(steps), data, settings, tmp_path / "parts", resume=True)
-    train(toy_model(seed=9), data, settings, tmp_path / "parts", resume=True)
+            train(data, settings, out=tmp_path / "parts", model=_stopping_in(steps), resume=True)
+    train(data, settings, out=tmp_path / "parts", model=toy_model(seed=9), resume=True)
     assert metrics(tmp_path / "parts") == metrics(tmp_path / "whole")
 
 

@@ -3,34 +3,28 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from lookalike.data import DataSource
-from lookalike.training.comparison import (
-    HEADINGS,
-    build_and_load,
-    cells,
-    compare,
-    conditions,
-    summary,
-    train_by_name,
-    zero_shot,
-)
-from lookalike.training.encoders import check_encoder
-from lookalike.training.interruptions import Interrupted
-from lookalike.training.loading import Unreadable
+from lookalike.training.comparison import compare
+from lookalike.training.comparison_results import HEADINGS, ComparisonRow, summarize, zero_shot_rows
+from lookalike.training.errors import Interrupted, UnreadableSampleError
 from lookalike.training.recipes import Recipe, recipe
+from lookalike.training.run import check_run, train
 from lookalike.training.runs import BEGIN_ANEW, RunFolder
 from lookalike.training.settings import Settings, parse_strategy
-from lookalike.utils.machine import checked_device
+
+if TYPE_CHECKING:
+    from lookalike.training.results import EpochMetrics, RunResult
 
 SHOWN = 10  # paths of bad images
 
@@ -84,51 +78,46 @@ def run_training(
         raise ValueError(f"--baseline {baseline} is the run itself: choose another, or --baseline none.")
     if len({folder.resolve() for folder in folders}) < len(folders):
         raise ValueError(f"{folders[0]} is where the baseline goes: choose another folder with --out.")
-    checked_device(device)
-    check_encoder(**plan.model)
-    source.check()
     for each, folder, goes_on in zip(runs, folders, reused, strict=True):
-        RunFolder(folder).check_free(force=force)
-        RunFolder(folder).check(asdict(each), resume=goes_on, force=force)
+        check_run(
+            source, each, out=folder, model=plan.model, device=device, resume=goes_on, force=force and not goes_on
+        )
     if resume and not RunFolder(folders[0]).config.exists():
         _print_whole(console, f"{folders[0]} holds no run to continue: it begins now.")
-    is_finished = resume and RunFolder(folders[0]).result.exists()
-    built, loaded = build_and_load({} if is_finished else plan.model, settings.seed, source)
+    loaded = source.load(progress=True)
     console.print(f"{loaded.description[0].upper()}{loaded.description[1:]}.", highlight=False)
-    rows: dict[str, list[dict[str, Any]]] = {}
-    continued = [RunFolder(folders[0]).command, *([f"--baseline {baseline}"] if len(runs) > 1 else [])]
+    rows: dict[str, list[RunResult]] = {}
+    continued = [f"lookalike train --out {shlex.quote(str(folders[0]))} --resume"]
+    continued += [f"--baseline {baseline}"] if len(runs) > 1 else []
     continued += [f"--device {device}"] if device else []
     continued += ["--keep-checkpoint"] if keep_checkpoint else []
     for each, folder, goes_on in zip(runs, folders, reused, strict=True):
         console.print(f"\n{each.strategy} -> {folder}", highlight=False, markup=False, soft_wrap=True)
         try:
-            result = train_by_name(
-                source,
+            result = train(
+                loaded,
                 each,
-                folder,
+                out=folder,
                 model=plan.model,
-                data=loaded,
-                built=built,
                 resume=goes_on,
                 force=force and not goes_on,
                 keep_checkpoint=keep_checkpoint,
                 device=device,
-                report=partial(_print_epoch, console, each),
+                on_epoch=partial(_print_epoch, console, each),
             )
         except Interrupted as interrupted:
             _print_whole(console, f"{interrupted}; everything is saved. Continue with: {' '.join(continued)}")
             sys.exit(128 + interrupted.number)
-        except Unreadable as error:
+        except UnreadableSampleError as error:
             if not RunFolder(folder).checkpoints.exist():  # it was among the first that were tried
                 raise
             raise ValueError(
                 f"{str(error).rstrip('.')}. Everything is saved; {' '.join(continued)} continues with the step that "
                 "needs it."
             ) from error
-        built = None
         rows[each.strategy] = [result]
     console.print()
-    _print_table(console, [*zero_shot(rows), *summary(rows)])
+    _print_table(console, [*zero_shot_rows(rows), *summarize(rows)])
 
 
 def _found(data: str) -> str:
@@ -141,7 +130,6 @@ def _begun(data: str | None, out: Path) -> dict[str, Any]:
     folder = RunFolder(out)
     if folder.config.exists():
         return folder.read_begun()
-    folder.check({}, resume=True, force=False)
     if data is None:
         raise ValueError(f"{out} holds no run to continue; to begin one there, say what to train on.")
     return {}
@@ -188,13 +176,15 @@ def run_comparison(
         table = compare(
             source,
             contenders,
-            seeds,
-            folder,
+            out=folder,
+            seeds=seeds,
             model=plan.model,
             jobs=jobs,
             force=force,
             device=device,
-            report=lambda line: console.print(line, highlight=False),
+            on_run=lambda name, result: console.print(
+                f"{name}, seed {result.config['seed']}: R@1 {result.metrics['recall@1']:.2%}", highlight=False
+            ),
         )
     except Interrupted as interrupted:
         without = " without --force" if force else ""
@@ -203,8 +193,8 @@ def run_comparison(
         )
         sys.exit(128 + interrupted.number)
     console.print()
-    _print_table(console, table["rows"])
-    console.print(conditions(table), highlight=False)
+    _print_table(console, table.rows)
+    console.print(table.conditions(), highlight=False)
     _print_whole(console, f"Written: {folder / 'compare.json'}, {folder / 'compare.md'}")
 
 
@@ -279,22 +269,23 @@ def _print_whole(console: Console, text: str) -> None:
     console.print(text, highlight=False, markup=False, soft_wrap=True)
 
 
-def _print_epoch(console: Console, settings: Settings, metrics: dict[str, Any]) -> None:
-    if metrics["epoch"] == 0:
-        console.print(f"epoch   0  R@1 {metrics['recall@1']:6.2%}  before training", highlight=False)
+def _print_epoch(console: Console, settings: Settings, metrics: EpochMetrics) -> None:
+    recall = metrics.quality.get("recall@1")
+    shown = "     -" if recall is None else f"{recall:6.2%}"
+    if metrics.epoch == 0:
+        console.print(f"epoch   0  R@1 {shown}  before training", highlight=False)
         return
-    chosen = f", {metrics['bits']} bits" if settings.strategy == "lsh:auto" else ""
-    recall = f"{metrics['recall@1']:6.2%}" if "recall@1" in metrics else "     -"
+    chosen = f", {metrics.bits} bits" if settings.strategy == "lsh:auto" else ""
     console.print(
-        f"epoch {metrics['epoch']:>3}  R@1 {recall}  loss {metrics['loss']:.3f}  "
-        f"{metrics['seconds']:.1f} s, mining {metrics['mining_seconds']:.2f} s ({metrics['mining_share']:.1%}){chosen}",
+        f"epoch {metrics.epoch:>3}  R@1 {shown}  loss {metrics.loss:.3f}  "
+        f"{metrics.seconds:.1f} s, mining {metrics.mining_seconds:.2f} s ({metrics.mining_share:.1%}){chosen}",
         highlight=False,
     )
 
 
-def _print_table(console: Console, rows: list[dict[str, Any]]) -> None:
+def _print_table(console: Console, rows: list[ComparisonRow]) -> None:
     """As many columns as the terminal has room for."""
-    lines = [HEADINGS, *(cells(row) for row in rows)]
+    lines = [HEADINGS, *(row.cells() for row in rows)]
     widths = [max(len(line[i]) for line in lines) + 3 for i in range(len(HEADINGS))]
     shown = [i for i in range(len(HEADINGS)) if any(line[i] for line in lines[1:])]
     for heading in ("R@1%", "R@10", "R@5", "MRR@10"):  # least needed first

@@ -1,7 +1,7 @@
 """Data sets to train and to test on."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -37,7 +37,12 @@ MODULES = {
 
 @dataclass(frozen=True)
 class DataSource:
-    """A data set by name: what it takes to load it, here or in another process."""
+    """A data set by name: what it takes to load it, here or in another process.
+
+    Examples:
+        >>> DataSource("texts", "pairs.jsonl", {"test_share": 0.1}).name
+        'texts'
+    """
 
     name: str
     root: str | None = None
@@ -54,7 +59,7 @@ class DataSource:
         Raises:
             ValueError: There is no such data set, or its reader does not take an option.
         """
-        return load_data(self.name, self.root, progress=progress, **self.options)
+        return replace(load_data(self.name, self.root, progress=progress, **self.options), source=self)
 
     def check(self) -> None:
         """Raise what `load` raises for name, root and options alone, without reading any data.

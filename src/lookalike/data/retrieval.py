@@ -9,6 +9,8 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
+    from lookalike.data import DataSource
+
 
 class TrainingPart(Protocol):
     """The samples, or pairs, that batches are made of; ids are 0 to n - 1.
@@ -83,3 +85,5 @@ class RetrievalData:
     """int64 [q, e]: references that a query of the test does not see, -1 for none."""
     test_positives: Tensor | None = None
     """int64 [q, p]: references that answer a query of the test, beyond those of its label, -1 for none."""
+    source: DataSource | None = None
+    """Name, folder and options that `DataSource.load` read the data with; None for data made in Python."""

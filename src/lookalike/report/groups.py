@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lookalike.report.markup import shortened
-from lookalike.training.settings import STRATEGIES
+from lookalike.training.settings import SAMPLERS
 
 if TYPE_CHECKING:
     from lookalike.report.sources import Run
@@ -77,13 +77,13 @@ def colour(strategy: str) -> str:
     """The CSS class of a sampler; more bits, a stronger blue."""
     name, _, rest = strategy.partition(",")[0].partition(":")
     if name != "lsh":
-        return f"c-{name}" if name in STRATEGIES else "c-other"
+        return f"c-{name}" if name in SAMPLERS else "c-other"
     bits = int(rest) if rest.isascii() and rest.isdigit() and int(rest[:18]) > 0 else 512
     return f"c-lsh{min(SHADES, max(1, math.ceil(math.log2(bits)) - 5))}"
 
 
 def _place(config: dict[str, Any]) -> tuple[int, float, float, str]:
-    order, bits, hardness = list(STRATEGIES), config.get("bits"), config.get("hardness")
+    order, bits, hardness = list(SAMPLERS), config.get("bits"), config.get("hardness")
     return (
         order.index(config["sampler"]) if config["sampler"] in order else len(order),
         bits if isinstance(bits, int) else math.inf,

@@ -25,7 +25,7 @@ from lookalike.report.checking import (
     list_of,
     optional,
 )
-from lookalike.training.comparison import METRICS
+from lookalike.training.comparison_results import METRICS
 
 if TYPE_CHECKING:
     from lookalike.report.checking import Checker

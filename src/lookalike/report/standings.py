@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 from lookalike.report.groups import grouped
 from lookalike.report.markup import Markup, join, table, tag
 from lookalike.report.outcomes import style_of
-from lookalike.training.comparison import METRICS, ZERO_SHOT, summary
+from lookalike.training.comparison_results import METRICS, ZERO_SHOT, summarize
+from lookalike.training.results import RunResult
 
 if TYPE_CHECKING:
     from lookalike.report.sources import Run
@@ -21,7 +22,7 @@ TOLD_APART = 2  # standard errors between two means
 
 @dataclass(frozen=True)
 class Standings:
-    """Rows as `lookalike.training.comparison.summary` makes them, with what they hold for."""
+    """Rows as `ComparisonRow.as_json` makes them, with what they hold for."""
 
     title: str
     headline: str
@@ -140,9 +141,14 @@ def of_runs(runs: list[Run]) -> Standings | None:
     data = PurePath(names.pop()).name if len(names) == 1 else "several data sets"
     seeds = max(len(members) for members in results.values())
     several = "mean ± standard deviation over seeds, " if seeds > 1 else ""
-    rows = [{"gain_over_random": None, **row} for row in summary(results)]
+    rows = [{"gain_over_random": None, **row} for row in _summary(results)]
     headline = f"{data}: {_counted(len(runs), 'run')}"
     return Standings(f"Runs on {data}", headline, rows, settings, f"{several}in points.".capitalize())
+
+
+def _summary(results: dict[str, list[dict[str, Any]]]) -> list[dict[str, Any]]:
+    typed = {name: [RunResult.from_json(run) for run in runs] for name, runs in results.items()}
+    return [row.as_json() for row in summarize(typed)]
 
 
 def _conditions(content: dict[str, Any]) -> str:

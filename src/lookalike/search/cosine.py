@@ -55,7 +55,7 @@ def cosine_topk(
         if query_labels is not None:
             similarity.masked_fill_(query_labels[rows, None] == reference_labels, -torch.inf)
         if exclude is not None:
-            offsets, ids = take_lists((exclude[0].cpu(), exclude[1].cpu()), torch.arange(len(query))[rows])
-            similarity[row_numbers(offsets).to(query.device), ids.to(query.device)] = -torch.inf
+            lists = take_lists((exclude[0].cpu(), exclude[1].cpu()), torch.arange(len(query))[rows])
+            similarity[row_numbers(lists).to(query.device), lists[1].to(query.device)] = -torch.inf
         scores[rows, :found], indices[rows, :found] = similarity.topk(found, dim=1)
     return Similar(scores, indices.masked_fill(scores == -torch.inf, -1))

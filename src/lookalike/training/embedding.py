@@ -60,7 +60,7 @@ def load_run_model(path: Path, config: dict[str, Any]) -> nn.Module:
     folder = RunFolder(path)
     if not folder.result.exists() or not folder.model.is_dir():
         missing = folder.result.name if folder.model.is_dir() else folder.model.name
-        raise ValueError(f"{path} holds no finished run: {missing} is missing; {folder.command} finishes it.")
+        raise ValueError(f"{path} holds no finished run: {missing} is missing; train it with resume=True.")
     options = config.get("model_options")
     if not isinstance(options, dict) or not isinstance(options.get("encoder", ""), str):
         raise ValueError(f"{folder.config} is damaged (model_options is {options!r}).")
@@ -102,7 +102,7 @@ def embed(
         progress: Show a bar on a terminal.
 
     Raises:
-        Unreadable: A sample cannot be read.
+        UnreadableSampleError: A sample cannot be read.
     """
     model.eval()
     device = next(model.parameters()).device

@@ -6,16 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-
-class Interrupted(Exception):  # noqa: N818 - no error: it was asked for
-    """A run was stopped from outside and can be resumed."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__(number)
-        self.number = number
-
-    def __str__(self) -> str:
-        return f"stopped by {signal.Signals(self.number).name}"
+from lookalike.training.errors import Interrupted
 
 
 class Request:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 
-from lookalike.training.interruptions import Interrupted, stop_requests
+from lookalike.training.errors import Interrupted
+from lookalike.training.interruptions import stop_requests
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from torch import Tensor
 
+from lookalike.training.errors import UnreadableSampleError
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from concurrent.futures import Future
@@ -16,10 +18,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 AHEAD = 3  # batches that are read before they are needed
-
-
-class Unreadable(ValueError):  # noqa: N818 - said of the data
-    """A sample could not be read; every step before it is done."""
 
 
 def batches_ahead(device: torch.device) -> int:
@@ -31,12 +29,12 @@ def read(view: Callable[..., Any], *arguments: Any) -> Any:
     """What a data set gives for some ids.
 
     Raises:
-        Unreadable: It cannot be read.
+        UnreadableSampleError: It cannot be read.
     """
     try:
         return view(*arguments)
     except (ValueError, OSError) as error:
-        raise Unreadable(str(error)) from error
+        raise UnreadableSampleError(str(error)) from error
 
 
 def read_ahead(jobs: Iterable[Callable[[], T]], ahead: int = AHEAD) -> Iterator[T]:

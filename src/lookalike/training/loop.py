@@ -17,11 +17,13 @@ from torch import Tensor, nn
 from lookalike.analysis.tracking import OverlapTracker
 from lookalike.evaluation import evaluate
 from lookalike.samplers import LSHBatchSampler
-from lookalike.samplers.exclusions import Exclusions
 from lookalike.training.embedding import embed
+from lookalike.training.errors import DivergenceError
 from lookalike.training.loading import batches_ahead, moved, read, read_ahead
 from lookalike.training.optimization import make_optimizer, schedule, step_precision
+from lookalike.training.results import EpochMetrics, RunResult
 from lookalike.training.strategies import compile_ahead, make_loss, make_sampler
+from lookalike.utils.lists import Lists, checked_lists, lists_among, lists_mask
 from lookalike.utils.progress import progress_bar, working
 
 if TYPE_CHECKING:
@@ -37,17 +39,13 @@ EMBEDDING_BATCH = 256  # samples at a time, at least, where no gradient is kept
 STEPS_BETWEEN_LOOKS = 50  # at the loss, on a GPU, where looking waits for it
 
 
-class Diverged(ValueError):  # noqa: N818 - said of the run, not of a mistake
-    """The loss is no longer a number."""
-
-
 class TrainingLoop:
     """A training in progress: what happens in an epoch, and what a checkpoint holds."""
 
     def __init__(
-        self, model: nn.Module, data: RetrievalData, settings: Settings, device: torch.device, *, show_progress: bool
+        self, model: nn.Module, data: RetrievalData, settings: Settings, device: torch.device, *, progress: bool
     ) -> None:
-        self.settings, self.device, self.show_progress, self.data = settings, device, show_progress, data
+        self.settings, self.device, self.progress, self.data = settings, device, progress, data
         self.train_part, self.test_part = data.train.to(device), data.test.to(device)
         self.model, self.criterion = model.to(device), make_loss(settings).to(device)
         self.sampler = make_sampler(data.train, settings, data.train_exclude)
@@ -58,12 +56,12 @@ class TrainingLoop:
         self.scaler = torch.amp.GradScaler(enabled=self.precision == torch.float16)
         # This fits: a step takes twice the batch size as well, and keeps gradients.
         self.embedding_batch = max(EMBEDDING_BATCH, 2 * settings.pairs_per_batch)
-        lists = data.train_exclude
-        self.exclusions = None if lists is None else Exclusions(lists, self.sampler.num_samples)
+        n, lists = self.sampler.num_samples, data.train_exclude
+        self.exclude = None if lists is None else checked_lists("exclude", lists, n, n, torch.device("cpu"))
         self.num_steps = settings.epochs * len(self.sampler)
         self.epoch = self.step = 0
-        self.zero_shot: dict[str, Any] | None = None  # metrics before the first step
-        self.history: list[dict[str, Any]] = []  # metrics of every epoch since
+        self.zero_shot: EpochMetrics | None = None  # epoch 0: before the first step
+        self.history: list[EpochMetrics] = []
         self._warn_of_batch_normalisation()
         self._begin_epoch()
 
@@ -82,20 +80,32 @@ class TrainingLoop:
             reason = " ".join(str(error).split())[:200]
             raise ValueError(
                 f"{model_name(self.model)} cannot embed what {self.data.name} gives, {given}: {reason}; choose a model "
-                "for it (--model on the command line)."
+                "for it with model=."
             ) from error
         if len(shape) != 2 or shape[0] != 2:
             raise ValueError(f"a model must turn n samples into embeddings [n, dim], got {shape} of 2 samples.")
 
     def compile_kernels(self) -> None:
         """Compile what the sampler will use, before anything is timed."""
-        with working("compiling kernels (once, some seconds)", shown=self.show_progress):
+        with working("compiling kernels (once, some seconds)", shown=self.progress):
             compile_ahead(self.train_part, self.settings, self.data.train_exclude, self.device)
 
-    def evaluate_zero_shot(self, check: Callable[[], None]) -> dict[str, Any]:
-        """Evaluate the model before its first step, as epoch 0: what training starts from."""
-        self.zero_shot = {"epoch": 0, "step": 0, **self.evaluate(check)}
-        return self.zero_shot
+    def train(
+        self, save: Callable[[], None], check: Callable[[], None], on_epoch: Callable[[EpochMetrics], None] | None
+    ) -> None:
+        """Train to the end; `save` whenever something is worth keeping, `check` between batches, which may raise."""
+        if self.zero_shot is None:
+            self.zero_shot = EpochMetrics(epoch=0, step=0, quality=self.evaluate(check))
+            save()
+            if on_epoch is not None:
+                on_epoch(self.zero_shot)
+        while self.epoch < self.settings.epochs:
+            self.train_epoch(check)
+            save()  # an evaluation that fails costs no epoch
+            metrics = self.end_epoch(check)
+            save()
+            if on_epoch is not None:
+                on_epoch(metrics)
 
     def _warn_of_batch_normalisation(self) -> None:
         if self.settings.sampler in ("random", "batchhard"):
@@ -118,7 +128,7 @@ class TrainingLoop:
         if len(self.losses) == len(self.sampler):  # interrupted after the last step
             return
         self.model.train()
-        with self._timed("epoch"), progress_bar(self._headline(), len(self.sampler), shown=self.show_progress) as bar:
+        with self._timed("epoch"), progress_bar(self._headline(), len(self.sampler), shown=self.progress) as bar:
             with self._timed("mining"):
                 if self.settings.sampler == "full" and self.epoch > 0 and not self.losses:
                     self._refresh(check)
@@ -152,8 +162,8 @@ class TrainingLoop:
         for group in self.optimizer.param_groups:
             group["lr"] = self.settings.learning_rate * schedule(self.step, self.num_steps, self.settings.warmup)
         query, reference = self._embed_both(query_input, reference_input)
-        ignored = self._ignored(ids)
-        loss = self.criterion(query, reference, ignore=ignored)
+        exclude = None if self.exclude is None else lists_among(self.exclude, *self._sides(ids))
+        loss = self.criterion(query, reference, exclude)
         self.optimizer.zero_grad(set_to_none=True)
         self.scaler.scale(loss).backward()
         if self.settings.clip:
@@ -169,14 +179,8 @@ class TrainingLoop:
                 self.sampler.observe(ids, query=query, reference=reference)
         if self.tracker is not None:
             self._track(ids, query, reference)
-        self._unseen.append(torch.stack([loss.detach(), hardest_similarity(query, reference, ignored)]))
+        self._unseen.append(torch.stack([loss.detach(), hardest_similarity(query, reference, exclude)]))
         self.step += 1
-
-    def _ignored(self, ids: Tensor) -> Tensor | None:
-        """Which references of the batch are neither positive nor negative to which queries."""
-        if self.exclusions is None:
-            return None
-        return self.exclusions.mask(*self._sides(ids)).to(self.device, non_blocking=True)
 
     def _track(self, ids: Tensor, query: Tensor, reference: Tensor) -> None:
         tracker = cast("OverlapTracker", self.tracker)
@@ -186,25 +190,24 @@ class TrainingLoop:
         else:
             tracker.observe(ids, reference)
 
-    def end_epoch(self, check: Callable[[], None]) -> dict[str, Any]:
+    def end_epoch(self, check: Callable[[], None]) -> EpochMetrics:
         """Evaluate, if it is time to, and return the metrics of the epoch that has ended; `check` may raise."""
         every, ended = self.settings.evaluate_every, self.epoch + 1
         is_time = ended == self.settings.epochs or (every > 0 and ended % every == 0)
-        metrics = {
-            "epoch": self.epoch + 1,
-            "step": self.step,
-            "loss": sum(self.losses) / len(self.losses),
-            "hardest_negative": sum(self.hardness) / len(self.hardness),
-            "temperature": self.criterion.temperature,
-            **(self.evaluate(check) if is_time else {}),
+        metrics = EpochMetrics(
+            epoch=ended,
+            step=self.step,
+            loss=sum(self.losses) / len(self.losses),
+            hardest_negative=sum(self.hardness) / len(self.hardness),
+            temperature=self.criterion.temperature,
+            quality=self.evaluate(check) if is_time else {},
             **({} if self.tracker is None else self.tracker.measure()),
-            "seconds": self.seconds["epoch"],
-            "mining_seconds": self.seconds["mining"],
-            "mining_share": self.seconds["mining"] / self.seconds["epoch"],
-            "kept_bytes": self.sampler.kept_bytes,
-        }
-        if isinstance(self.sampler, LSHBatchSampler):
-            metrics["bits"] = self.sampler.bits
+            seconds=self.seconds["epoch"],
+            mining_seconds=self.seconds["mining"],
+            mining_share=self.seconds["mining"] / self.seconds["epoch"],
+            kept_bytes=self.sampler.kept_bytes,
+            bits=self.sampler.bits if isinstance(self.sampler, LSHBatchSampler) else None,
+        )
         self.history.append(metrics)
         self.epoch += 1
         self._begin_epoch()
@@ -224,21 +227,21 @@ class TrainingLoop:
             positives=self.data.test_positives,
         )
 
-    def result(self) -> dict[str, Any]:
+    def result(self, **about: dict[str, Any]) -> RunResult:
         """Sum up a finished run."""
         mined = self.history[1:]  # the first epoch has nothing to mine
-        return {
-            "metrics": _quality(self.history[-1]),
-            "zero_shot": None if self.zero_shot is None else _quality(self.zero_shot),
-            "epochs": len(self.history),
-            "seconds": sum(epoch["seconds"] for epoch in self.history),
-            "mining_seconds_per_epoch": sum(e["mining_seconds"] for e in mined) / len(mined) if mined else None,
-            "mining_share": sum(e["mining_seconds"] for e in mined) / sum(e["seconds"] for e in mined)
-            if mined
-            else None,
-            "kept_bytes": self.sampler.kept_bytes,
-            "parameters": sum(p.numel() for p in self.model.parameters()),
-        }
+        mining, seconds = (sum(getattr(epoch, name) for epoch in mined) for name in ("mining_seconds", "seconds"))
+        return RunResult(
+            metrics=self.history[-1].quality,
+            zero_shot=None if self.zero_shot is None else self.zero_shot.quality,
+            epochs=len(self.history),
+            seconds=sum(epoch.seconds or 0.0 for epoch in self.history),
+            mining_seconds_per_epoch=mining / len(mined) if mined else None,
+            mining_share=mining / seconds if mined else None,
+            kept_bytes=self.sampler.kept_bytes,
+            parameters=sum(p.numel() for p in self.model.parameters()),
+            **about,
+        )
 
     def state_dict(self) -> dict[str, Any]:
         """Everything that the rest of the run depends on."""
@@ -254,8 +257,8 @@ class TrainingLoop:
             "tracker": None if self.tracker is None else self.tracker.state_dict(),
             "epoch": self.epoch,
             "step": self.step,
-            "zero_shot": self.zero_shot,
-            "history": self.history,
+            "zero_shot": None if self.zero_shot is None else self.zero_shot.as_json(),
+            "history": [epoch.as_json() for epoch in self.history],
             "this_epoch": {"losses": self.losses, "hardness": self.hardness, "seconds": self.seconds},
         }
 
@@ -269,7 +272,8 @@ class TrainingLoop:
         if self.device.type == "cuda" and len(state["random"]) == 1 + torch.cuda.device_count():
             torch.cuda.set_rng_state_all(state["random"][1:])
         self.epoch, self.step = state["epoch"], state["step"]
-        self.zero_shot, self.history = state["zero_shot"], state["history"]
+        self.zero_shot = None if state["zero_shot"] is None else EpochMetrics.from_json(state["zero_shot"])
+        self.history = [EpochMetrics.from_json(epoch) for epoch in state["history"]]
         for name, value in state["this_epoch"].items():
             setattr(self, name, value)
 
@@ -291,7 +295,7 @@ class TrainingLoop:
             batch_size=self.embedding_batch,
             precision=self.precision,
             check=check,
-            progress=self.show_progress,
+            progress=self.progress,
         )
         self.model.train()
         return embeddings
@@ -313,7 +317,7 @@ class TrainingLoop:
         losses, hardness = torch.stack(self._unseen, dim=1).tolist()
         for step, loss in enumerate(losses, self.step - len(losses) + 1):
             if not math.isfinite(loss):
-                raise Diverged(
+                raise DivergenceError(
                     f"the loss became {loss} at step {step} of {self.num_steps} (epoch {self.epoch + 1}): "
                     "begin anew with a lower learning rate or a longer warm-up."
                 )
@@ -328,8 +332,8 @@ class TrainingLoop:
             parts.append(f"loss {self.losses[-1]:.3f}")
         if self.history:
             last = self.history[-1]
-            parts += [f"R@1 {last['recall@1']:.1%}"] if "recall@1" in last else []
-            parts.append(f"mining {last['mining_seconds']:.2f} s ({last['mining_share']:.1%})")
+            parts += [f"R@1 {last.quality['recall@1']:.1%}"] if last.quality else []
+            parts.append(f"mining {last.mining_seconds:.2f} s ({last.mining_share:.1%})")
         return "  ".join(parts)
 
     @contextmanager
@@ -341,18 +345,13 @@ class TrainingLoop:
             self.seconds[name] += time.perf_counter() - began
 
 
-def hardest_similarity(query: Tensor, reference: Tensor, ignored: Tensor | None = None) -> Tensor:
-    """The cosine of the hardest negative in the batch, averaged over the queries: how hard the batch is."""
+def hardest_similarity(query: Tensor, reference: Tensor, exclude: Lists | None = None) -> Tensor:
+    """Average the cosine of the hardest negative in the batch over the queries: how hard the batch is."""
     similarity = query @ reference.T
-    if ignored is not None:
-        similarity.masked_fill_(ignored, -1.0)  # neither positive nor negative
+    if exclude is not None:
+        similarity.masked_fill_(lists_mask(exclude, len(reference), similarity.device), -1.0)
     similarity.fill_diagonal_(-torch.inf)
     return similarity.amax(dim=1).mean()
-
-
-def _quality(metrics: dict[str, Any]) -> dict[str, Any]:
-    """Keep the metrics of an evaluation."""
-    return {name: value for name, value in metrics.items() if "@" in name or name == "queries"}
 
 
 def _as_it_is(x: Any) -> Any:

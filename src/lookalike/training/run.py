@@ -1,6 +1,4 @@
-"""Training with hard negatives, from a model and a data set to a finished run.
-
-    train(model, data, Settings(sampler="lsh", bits=512, epochs=10), Path("runs/first"))
+"""Train one model on one data set: `train` goes from names, or from a model and data of yours, to a finished run.
 
 Evaluate the model as it is. Then, each epoch: compose batches of hard negatives from what the last epoch left (bits,
 floats or nothing), train on them with InfoNCE while the sampler observes every embedding, evaluate, save. Randomness
@@ -9,80 +7,93 @@ depends on the seed, the epoch and the step alone, so that a run that was killed
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 
-from lookalike.training.interruptions import Interrupted, Request, stop_requests
-from lookalike.training.loading import Unreadable
-from lookalike.training.loop import Diverged, TrainingLoop, model_name
+from lookalike.data import DataSource
+from lookalike.data.retrieval import RetrievalData
+from lookalike.training.encoders import check_encoder, make_encoder
+from lookalike.training.errors import DivergenceError, Interrupted, UnreadableSampleError
+from lookalike.training.interruptions import stop_requests
+from lookalike.training.loop import TrainingLoop, model_name
+from lookalike.training.recipes import recipe
 from lookalike.training.runs import RunFolder
+from lookalike.training.settings import Settings
 from lookalike.utils.machine import checked_device, machine, versions
 from lookalike.utils.messages import first_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
-    from lookalike.data import DataSource
-    from lookalike.data.retrieval import RetrievalData
-    from lookalike.training.settings import Settings
+    from lookalike.training.results import EpochMetrics, RunResult
+
+Data = str | DataSource | RetrievalData
+Model = str | dict[str, Any] | nn.Module
 
 
 def train(
-    model: nn.Module,
-    data: RetrievalData,
-    settings: Settings,
-    out: Path,
+    data: Data,
+    settings: Settings | None = None,
     *,
+    out: str | Path,
+    model: Model | None = None,
     device: str | None = None,
     resume: bool = False,
     force: bool = False,
     keep_checkpoint: bool = False,
-    model_options: dict[str, Any] | None = None,
-    source: DataSource | None = None,
-    report: Callable[[dict[str, Any]], None] | None = None,
-    show_progress: bool = True,
-) -> dict[str, Any]:
-    """Train a model and return the result, which is also written into the folder `out`.
+    on_epoch: Callable[[EpochMetrics], None] | None = None,
+    progress: bool = True,
+) -> RunResult:
+    """Train a model and return the result, which the run's folder keeps as well.
 
     Args:
-        model: Any module that turns what `data` gives into embeddings `[n, dim]`.
-        data: What to train and to test on.
-        settings: How.
-        out: The run's folder, held by one process at a time; `lookalike.training.runs` lists its files.
-        device: Where; by default a GPU if there is one.
-        resume: Continue the run in `out`, if there is one; the result of a finished run is returned as it is.
+        data: Name of a data set, a `DataSource` (name, folder and reader options), or loaded data.
+        settings: How to train; the data set's recipe by default.
+        out: Folder of the run, held by one process at a time; `lookalike.training.runs` lists its files.
+        model: Name of an encoder, a dictionary of `make_encoder` arguments, or any module that turns what the data set
+            returns into embeddings `[n, dim]`; the data set's recipe by default.
+        device: Device of torch; by default a GPU if there is one.
+        resume: Continue the run in `out`, if there is one; a finished run returns its result.
         force: Overwrite the run in `out`.
-        keep_checkpoint: Keep the last state of the optimizer and the sampler when the run ends.
-        model_options: What the model was built with, recorded in the run's configuration,
-        source: and where the data came from, so that reports and analyses find both again.
-        report: Called with the metrics of every epoch, first those of epoch 0, the model before training.
-        show_progress: Draw a bar on a terminal.
+        keep_checkpoint: Keep the checkpoints of the finished run.
+        on_epoch: Called after every epoch; first with epoch 0, the model before training.
+        progress: Draw progress bars if stderr is a terminal.
 
     Raises:
-        ValueError: `out` holds another run, or the settings are impossible.
+        ValueError: `out` holds another run, or an argument is impossible.
         FolderInUseError: Another process trains in `out`.
-        DiskFullError: There is no room for a checkpoint or the model; the last whole checkpoint is kept.
+        DiskFullError: There is no room for a checkpoint or the model; the last complete checkpoint is kept.
         UnwritableError: `out` cannot be written to.
-        Unreadable: A sample cannot be read; everything is saved.
-        Diverged: The loss became infinite or NaN; the last good checkpoint is kept.
+        UnreadableSampleError: A sample cannot be read; everything is saved.
+        DivergenceError: The loss became infinite or NaN; the last good checkpoint is kept.
         Interrupted: Ctrl-C or SIGTERM; everything is saved.
+
+    Examples:
+        >>> from lookalike import Settings, train
+        >>> result = train("glyphs", Settings(epochs=10, pairs_per_batch=32), out="runs/mine")  # doctest: +SKIP
+        >>> result.metrics["recall@1"], result.mining_share  # doctest: +SKIP
     """
-    device = checked_device(device)
-    folder = RunFolder(out)
-    config = {**asdict(settings), **({"data": data.name} if source is None else source.as_config())}
-    config |= {"data_checksum": data.checksum, "model": model_name(model), "model_options": model_options or {}}
-    folder.check_free(force=force)
-    folder.check(config, resume=resume, force=force)
-    if resume and (result := finished_result(folder, keep_checkpoint=keep_checkpoint)) is not None:
+    plan = Plan.of(data, settings, model)
+    plan.check(device, resume=resume, force=force)
+    folder = RunFolder(Path(out))
+    if resume and folder.is_finished:
+        folder.check(plan.config(), resume=True, force=False)
+        folder.check_unchanged(plan.config(plan.load_data(progress=progress)))
+        result = folder.read_result()
+        if not keep_checkpoint:
+            folder.remove_checkpoints()  # of a process that was killed before it removed them
         return result
-    with folder.held():
-        if resume and (result := folder.read_result()) is not None:  # another process has just finished it
-            return result
-        run = TrainingLoop(model, data, settings, torch.device(device), show_progress=show_progress)
+    with folder.held(plan.config(), resume=resume, force=force):
+        if resume and folder.is_finished:  # another process has just finished it
+            return folder.read_result()
+        loaded = plan.load_data(progress=progress)
+        encoder = plan.build_model()
+        config = plan.config(loaded, encoder)
+        run = TrainingLoop(encoder, loaded, plan.settings, torch.device(checked_device(device)), progress=progress)
         run.try_model()  # before anything is written
         run.compile_kernels()
         state = folder.begin(config, resume=resume, force=force)
@@ -92,57 +103,125 @@ def train(
             folder.save(run.state_dict())  # a run that is killed in its first epoch begins with the same weights
         with stop_requests() as request:
             try:
-                _train(run, folder, request, report)
-            except (Interrupted, Unreadable):
+                run.train(lambda: folder.save(run.state_dict()), request.check, on_epoch)
+            except (Interrupted, UnreadableSampleError):
                 folder.save(run.state_dict())
                 raise
-            except Diverged as error:
-                raise Diverged(f"{error} {folder.path} keeps the state after epoch {len(run.history)}.") from None
-            result = {**run.result(), "config": config, "machine": machine(device), "versions": versions()}
-            folder.finish(result, model, keep_checkpoint=keep_checkpoint)
+            except DivergenceError as error:
+                raise DivergenceError(f"{error} {folder.path} keeps the state after epoch {run.epoch}.") from None
+            result = run.result(config=config, machine=machine(str(run.device)), versions=versions())
+            folder.finish(result, encoder, keep_checkpoint=keep_checkpoint)
     return result
 
 
-def finished_result(folder: RunFolder, *, keep_checkpoint: bool) -> dict[str, Any] | None:
-    """Return the result of a finished run, and None of any other.
-
-    The checkpoint goes if the process was killed between writing the result and removing it.
-    """
-    result = folder.read_result()
-    if result is not None and not keep_checkpoint and folder.checkpoints.exist():
-        with folder.held():
-            folder.checkpoints.remove()
-    return result
-
-
-def _train(
-    run: TrainingLoop, folder: RunFolder, request: Request, report: Callable[[dict[str, Any]], None] | None
+def check_run(
+    data: Data,
+    settings: Settings | None = None,
+    *,
+    out: str | Path,
+    model: Model | None = None,
+    device: str | None = None,
+    resume: bool = False,
+    force: bool = False,
 ) -> None:
-    """Train to the end, saving on the way."""
-    if run.zero_shot is None:
-        metrics = run.evaluate_zero_shot(request.check)
-        folder.save(run.state_dict())
-        if report is not None:
-            report(metrics)
-    while run.epoch < run.settings.epochs:
-        run.train_epoch(request.check)
-        folder.save(run.state_dict())  # an evaluation that fails costs no epoch
-        metrics = run.end_epoch(request.check)
-        folder.save(run.state_dict())
-        if report is not None:
-            report(metrics)
+    """Raise what `train` with the same arguments raises before it loads data or a model.
+
+    Raises:
+        ValueError: An argument is impossible, or `out` holds another run.
+        FolderInUseError: Another process trains in `out`.
+        UnwritableError: `out` cannot be written to.
+    """
+    plan = Plan.of(data, settings, model)
+    plan.check(device, resume=resume, force=force)
+    RunFolder(Path(out)).check(plan.config(), resume=resume, force=force)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What a run trains, by name or as objects, before anything is loaded."""
+
+    data: DataSource | RetrievalData
+    settings: Settings
+    model: nn.Module | None = None
+    model_options: dict[str, Any] = field(default_factory=dict)
+    """Arguments of `make_encoder`; empty for a module."""
+
+    @classmethod
+    def of(cls, data: Data, settings: Settings | None, model: Model | None) -> Plan:
+        """Look up what the arguments of `train` leave to the data set's recipe.
+
+        Raises:
+            ValueError: There is no such data set, or no recipe to take a model from.
+        """
+        data = DataSource(data) if isinstance(data, str) else data
+        source = data.source if isinstance(data, RetrievalData) else data
+        usual = None if source is None else recipe(source.name)
+        if settings is None:
+            settings = Settings() if usual is None else usual.settings
+        if isinstance(model, nn.Module):
+            return cls(data=data, settings=settings, model=model)
+        if model is None and usual is None:
+            raise ValueError(f"{data.name} has no recipe to take a model from: say what to train with model=.")
+        options = {"encoder": model} if isinstance(model, str) else model or (usual.model if usual else {})
+        return cls(data=data, settings=settings, model_options=options)
+
+    @property
+    def source(self) -> DataSource | None:
+        """Where the data come from; None for data made in Python."""
+        return self.data.source if isinstance(self.data, RetrievalData) else self.data
+
+    def check(self, device: str | None, *, resume: bool, force: bool) -> None:
+        """Check the arguments of `train` without loading anything.
+
+        Raises:
+            ValueError: One of them is impossible.
+        """
+        if resume and force:
+            raise ValueError("resume=True continues a run and force=True overwrites it: set one of them.")
+        checked_device(device)
+        if self.model is None:
+            check_encoder(**self.model_options)
+        if isinstance(self.data, DataSource):
+            self.data.check()
+
+    def config(self, data: RetrievalData | None = None, model: nn.Module | None = None) -> dict[str, Any]:
+        """Return the configuration that the run's folder keeps, as far as it is known without loading the rest."""
+        config = asdict(self.settings) | {"model_options": self.model_options}
+        config |= {"data": self.data.name} if self.source is None else self.source.as_config()
+        if data is None and isinstance(self.data, RetrievalData):
+            data = self.data
+        if data is not None:
+            config["data_checksum"] = data.checksum
+        model = self.model if model is None else model
+        if model is not None:
+            config["model"] = model_name(model)
+        return config
+
+    def load_data(self, *, progress: bool) -> RetrievalData:
+        """Load the data, without any effect on torch's random numbers."""
+        if isinstance(self.data, RetrievalData):
+            return self.data
+        with torch.random.fork_rng(devices=[]):
+            return self.data.load(progress=progress)
+
+    def build_model(self) -> nn.Module:
+        """Build the encoder; the seed decides its weights unless they are pretrained."""
+        if self.model is not None:
+            return self.model
+        torch.manual_seed(self.settings.seed)
+        return make_encoder(**self.model_options)
 
 
 def _load(run: TrainingLoop, state: dict[str, Any], folder: RunFolder) -> None:
     """Continue from a checkpoint.
 
     Raises:
-        ValueError: It is of another run.
+        ValueError: The checkpoint belongs to another run.
     """
     try:
         run.load_state_dict(state)
     except (KeyError, RuntimeError, ValueError, TypeError, AttributeError, IndexError) as error:
         raise ValueError(
             f"{folder.checkpoints.newest} does not fit the run in {folder.config} ({first_line(error)}): put the right "
-            "one back, or begin anew with --force."
+            "one back, or begin the run again with force=True."
         ) from error

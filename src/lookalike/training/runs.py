@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import json
 import logging
-import shlex
 import shutil
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from lookalike.training.checkpoints import Checkpoints
 from lookalike.training.encoders.saving import save_model
+from lookalike.training.results import RunResult
 from lookalike.utils.files import remove_leftovers, replacing_folder, room_for, writable, write_text
 from lookalike.utils.locks import locked
 
@@ -32,7 +32,7 @@ logger = logging.getLogger("lookalike")
 
 CONFIG, METRICS, RESULT, MODEL = "run.json", "metrics.jsonl", "result.json", "model"
 MAY_CHANGE = ("data_root",)  # data that were moved are the same data: their checksum says so
-BEGIN_ANEW = "--force begins the run anew, --out chooses another folder."
+BEGIN_ANEW = "force=True begins the run again, out= chooses another folder."
 NUMBER = (int, float)
 EXPECTED_CONFIG = {"sampler": str, "seed": int, "epochs": int, "data": str, "model": str, "model_options": dict}
 EXPECTED_RESULT = {"config": dict, "metrics": dict, "seconds": NUMBER, "kept_bytes": int}
@@ -47,49 +47,69 @@ class RunFolder:
         self.model, self.analysis = path / MODEL, path / "analysis.json"
         self.checkpoints = Checkpoints(path)
 
-    @contextmanager
-    def held(self) -> Iterator[None]:
-        """Hold the folder for this process, as `locked` does."""
-        with locked(self.path):
-            yield
+    @property
+    def is_finished(self) -> bool:
+        """Whether the run has ended and left a result."""
+        return self.result.exists()
 
-    def check_free(self, *, force: bool) -> None:
-        """Check that this process could hold the folder, unless all that it is needed for is the result in it.
+    @contextmanager
+    def held(self, config: dict[str, Any], *, resume: bool, force: bool) -> Iterator[None]:
+        """Hold the folder for this process, once a run with this configuration may begin or continue in it.
+
+        Args:
+            config: The configuration, or the part of it that is known already.
+            resume: Continue the run in the folder.
+            force: Overwrite it.
 
         Raises:
             FolderInUseError: Another process trains in it.
             UnwritableError: It cannot be written to.
+            ValueError: It holds another run, or one that must be resumed or overwritten explicitly.
         """
         self._check_path()
-        if force or not self.result.exists():
-            with self.held():
-                pass
+        with locked(self.path):
+            self._check_contents(config, resume=resume, force=force)
+            yield
+
+    def check(self, config: dict[str, Any], *, resume: bool, force: bool) -> None:
+        """Raise what `held` raises, and let go of the folder; a finished run that is resumed need not be free.
+
+        Raises:
+            FolderInUseError: Another process trains in it.
+            UnwritableError: It cannot be written to.
+            ValueError: It holds another run, or one that must be resumed or overwritten explicitly.
+        """
+        if resume and self.is_finished:
+            self._check_contents(config, resume=True, force=False)
+            return
+        with self.held(config, resume=resume, force=force):
+            pass
 
     def _check_path(self) -> None:
         nearest = next((each for each in (self.path, *self.path.parents) if each.exists()), None)
         if nearest is not None and not nearest.is_dir():
             raise ValueError(f"{nearest} is a file; a run needs a folder.")
 
-    def check(self, config: dict[str, Any], *, resume: bool, force: bool) -> None:
-        """Check whether a run of this configuration, or of this part of one, may begin or go on here.
-
-        Raises:
-            ValueError: It may not.
-        """
-        self._check_path()
+    def _check_contents(self, config: dict[str, Any], *, resume: bool, force: bool) -> None:
         if not self.config.exists():
             strangers = [path.name for path in (self.result, self.metrics, self.model, *self._states) if path.exists()]
             if strangers:
                 raise ValueError(
                     f"{self.path} holds {' and '.join(strangers)} but no {CONFIG}, so it is not a run that can be "
-                    "continued or overwritten: remove what it holds, or choose another folder with --out."
+                    "continued or overwritten: remove what it holds, or choose another folder with out=."
                 )
-            return
-        if force and not resume:
-            return
-        if not resume:
-            state = "a finished run" if self.result.exists() else f"an unfinished run: {self.command} continues it"
-            raise ValueError(f"{self.path} holds {state}; --force overwrites it, --out chooses another folder.")
+        elif resume:
+            self.check_unchanged(config)
+        elif not force:
+            state = "a finished run" if self.is_finished else "an unfinished run: resume=True continues it"
+            raise ValueError(f"{self.path} holds {state}; force=True overwrites it, out= chooses another folder.")
+
+    def check_unchanged(self, config: dict[str, Any]) -> None:
+        """Check a configuration, or a part of it, against that of the run in the folder.
+
+        Raises:
+            ValueError: They differ, or the configuration in the folder is damaged.
+        """
         before = self.read_begun()
         differing = [
             f"{name} was {before.get(name)!r}, now {value!r}"
@@ -99,16 +119,8 @@ class RunFolder:
         if differing:
             raise ValueError(
                 f"{self.path} holds a run of another configuration: {'; '.join(differing)}. "
-                "Resume it as it was begun, or choose another folder with --out."
+                "Resume it as it was begun, or choose another folder with out=."
             )
-
-    @property
-    def command(self) -> str:
-        """What continues the run: a command, or a call for a run whose data were given from Python."""
-        with suppress(OSError, ValueError):
-            if "data_options" not in self.read_config():
-                return "train(..., resume=True)"
-        return f"lookalike train --out {shlex.quote(str(self.path))} --resume"
 
     @property
     def _states(self) -> tuple[Path, Path]:
@@ -120,19 +132,21 @@ class RunFolder:
         Raises:
             ValueError: The folder holds another run, or one that must be resumed or overwritten explicitly.
         """
-        self.check(config, resume=resume, force=force)
+        is_begun = resume and self.config.exists()
+        if is_begun:
+            self.check_unchanged(config)
         with writable(self.path):
             remove_leftovers(self.config, self.metrics, self.result, self.model, self.analysis, *self._states)
             if force and not resume:
                 self.clear()
             write_text(self.config, json.dumps(config, indent=2) + "\n")
-        if not resume:
+        if not is_begun:
             return None
         if self.checkpoints.exist():
             try:
                 return self.checkpoints.load()
             except ValueError as error:
-                raise ValueError(f"{error}: --force begins the run anew.") from error
+                raise ValueError(f"{error}: force=True begins the run again.") from error
         if self.metrics.exists() and self.metrics.stat().st_size:
             logger.warning("%s holds metrics but no checkpoint: the run begins anew.", self.path)
         return None
@@ -171,23 +185,24 @@ class RunFolder:
         except ValueError as error:
             raise ValueError(f"{error} {BEGIN_ANEW}") from None
 
-    def read_result(self) -> dict[str, Any] | None:
-        """Read the result; None if the run is not finished.
+    def read_result(self) -> RunResult:
+        """Read the result of a finished run.
 
         Raises:
             ValueError: The file is damaged.
         """
-        if not self.result.exists():
-            return None
         try:
-            return _read_object(self.result, EXPECTED_RESULT)
+            return RunResult.from_json(_read_object(self.result, EXPECTED_RESULT))
         except ValueError as error:
-            way = (
-                f"remove it, and {self.command} writes it again"
-                if self.checkpoints.exist()
-                else ("--force trains the run again")
-            )
-            raise ValueError(f"{error} {way[0].upper()}{way[1:]}.") from None
+            kept = self.checkpoints.exist()
+            way = "Remove it, and resume=True writes it again" if kept else "force=True trains the run again"
+            raise ValueError(f"{error} {way}.") from None
+
+    def remove_checkpoints(self) -> None:
+        """Remove the checkpoints of a finished run, if it has any."""
+        if self.checkpoints.exist():
+            with locked(self.path):
+                self.checkpoints.remove()
 
     def save(self, state: dict[str, Any]) -> None:
         """Save a checkpoint, and make the metrics say what it knows.
@@ -200,18 +215,18 @@ class RunFolder:
             epochs = [state["zero_shot"]] if state["zero_shot"] is not None else []
             write_text(self.metrics, "".join(json.dumps(epoch) + "\n" for epoch in [*epochs, *state["history"]]))
 
-    def finish(self, result: dict[str, Any], model: nn.Module, *, keep_checkpoint: bool) -> None:
+    def finish(self, result: RunResult, model: nn.Module, *, keep_checkpoint: bool) -> None:
         """Write the model and then the result, which says that the run is finished."""
         with self._room("the model"):
             with replacing_folder(self.model) as temporary:
                 save_model(model, temporary)
-            write_text(self.result, json.dumps(result, indent=2) + "\n")
+            write_text(self.result, json.dumps(result.as_json(), indent=2) + "\n")
         if not keep_checkpoint:
             self.checkpoints.remove()
 
     @contextmanager
     def _room(self, what: str) -> Iterator[None]:
-        with writable(self.path), room_for(f"{what} in {self.path}", f"make room, then continue with {self.command}"):
+        with writable(self.path), room_for(f"{what} in {self.path}", "make room, then continue with resume=True"):
             yield
 
 

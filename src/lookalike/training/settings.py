@@ -1,22 +1,31 @@
-"""How to train: everything that decides the outcome of a run, but for data and model."""
+"""Training settings: everything that decides the outcome of a run, apart from data and model.
+
+`Settings` is their only declaration. Options of the command line, YAML files and the documentation's tables are made
+from its fields and the docstring under each. This module does not import torch, so that `--help` is fast.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 
-from lookalike.utils.checks import Range, check_choice, checked_bits, checked_integer, checked_positive
+from lookalike.utils.checks import Range, check_choice, checked_bits, checked_integer
+from lookalike.utils.messages import suggestion
 
-STRATEGIES = {
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+Sampler = Literal["random", "batchhard", "full", "incremental", "lsh"]
+Method = Literal["growth", "sample4geo"]
+
+SAMPLERS: dict[Sampler, str] = {
     "random": "random batches",
-    "batchhard": "random batches, of which only the hardest half of the negatives counts",
-    "full": "hard negatives by exact cosine, the training set embedded anew before every epoch",
+    "batchhard": "random batches, with only the hardest half of the negatives in the loss",
+    "full": "hard negatives by exact cosine, with the training set embedded again before every epoch",
     "incremental": "hard negatives by exact cosine of the embeddings that training produced",
     "lsh": "hard negatives from bits of the embeddings that training produced",
 }
-METHODS = ("growth", "sample4geo")
-
-
+WITHOUT_MINING = ("random", "batchhard")
 RANGES = {
     "target_overlap": Range(0, 1, with_low=False, with_high=True),
     "learning_rate": Range(0, with_low=False),
@@ -32,71 +41,123 @@ RANGES = {
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """Everything that decides the outcome of a run, but for data and model."""
+    """Everything that decides the outcome of a run, apart from data and model.
 
-    sampler: str = "lsh"
-    """One of random, batchhard, full, incremental, lsh."""
-    bits: int | str = 512
-    """Length of the codes, or "auto": chosen at the end of every epoch; ignored unless the sampler is "lsh"."""
+    Raises:
+        ValueError: A value is impossible.
+        TypeError: A value has the wrong type.
+
+    Examples:
+        >>> Settings(bits=256, epochs=5).strategy
+        'lsh:256'
+        >>> Settings.from_dict({"sampler": "lsh:auto", "learning_rate": 1e-4}).bits
+        'auto'
+    """
+
+    sampler: Sampler = "lsh"
+    """How to choose negatives: random, batchhard, full, incremental or lsh."""
+    bits: int | Literal["auto"] = 512
+    """Code length, or "auto" to choose it after every epoch; ignored unless the sampler is "lsh"."""
     target_overlap: float = 0.5
-    """The share of the true neighbours that "auto" aims for."""
+    """Fraction of the true neighbours that bits="auto" aims to find."""
     epochs: int = 10
+    """Passes over the training set."""
     pairs_per_batch: int = 128
-    """Pairs per batch."""
+    """Pairs of query and reference per batch."""
     learning_rate: float = 1e-3
+    """Highest learning rate; it rises linearly during the warm-up and falls to zero along a cosine."""
     weight_decay: float = 0.01
-    """Not on norms, biases and the temperature."""
+    """Weight decay of AdamW; norms, biases and the temperature do not decay."""
     warmup: float = 0.05
-    """Share of all steps in which the learning rate rises."""
+    """Fraction of all steps in which the learning rate rises."""
     clip: float = 1.0
-    """Largest norm of the gradient; 0 for none."""
+    """Largest norm of the gradient; 0 turns clipping off."""
     temperature: float = 0.07
-    """At the beginning; it is learned."""
+    """Initial temperature of InfoNCE; it is learned."""
     label_smoothing: float = 0.1
+    """Fraction of the target that InfoNCE spreads over the whole batch."""
     hardness: float = 1.0
-    """Share of a batch that is made of hard negatives."""
+    """Fraction of a batch that consists of hard negatives; ignored by "random" and "batchhard"."""
     clusters: int = 1
     """Neighbourhoods per batch."""
-    method: str = "growth"
-    """How batches are composed: growth or sample4geo."""
+    method: Method = "growth"
+    """How to compose batches from neighbours: growth or sample4geo."""
     guard: float | None = None
-    """Keep likely false negatives apart (lsh only): share of the positive's cosine beyond which a negative is one."""
+    """Keep negatives closer than this fraction of the positive's cosine, such as 0.95, out of a batch as likely false;
+    ignored unless the sampler is "lsh"."""
     track_overlap: bool = False
-    """Measure every epoch what bits find of the true hard negatives; keeps the epoch's embeddings."""
+    """Measure after every epoch how many true hard negatives bits find; keeps the epoch's embeddings in memory."""
     evaluate_every: int = 1
-    """Epochs between evaluations; 0: only before training and after the last epoch, as always."""
+    """Epochs between evaluations; 0 evaluates only before the first and after the last epoch."""
     seed: int = 0
+    """Seed of weights, batches and rotation."""
     mixed_precision: bool = True
-    """On a GPU."""
+    """Compute in bfloat16 or float16 on a GPU."""
 
     def __post_init__(self) -> None:
-        if not isinstance(self.sampler, str):
-            raise TypeError(f"sampler must be a name, got {type(self.sampler).__name__}.")
-        parse_strategy(self.sampler)
+        check_choice("sampler", self.sampler, get_args(Sampler))
+        check_choice("method", self.method, get_args(Method))
         if self.bits != "auto":
             checked_bits(self.bits)
-        for name in ("epochs", "pairs_per_batch", "clusters"):
-            checked_positive(name, getattr(self, name))
-        if self.pairs_per_batch < 2:
-            raise ValueError("pairs_per_batch must be at least 2: a pair alone has no negative.")
-        for name in ("evaluate_every", "seed"):
-            checked_integer(name, getattr(self, name))
+        for name, low in (("epochs", 1), ("pairs_per_batch", 2), ("clusters", 1), ("evaluate_every", 0), ("seed", 0)):
+            checked_integer(name, getattr(self, name), low)
         for name, allowed in RANGES.items():
-            if getattr(self, name) is not None or name != "guard":
+            if name != "guard" or self.guard is not None:
                 allowed.check(name, getattr(self, name))
-        check_choice("method", self.method, METHODS)
         for name in ("track_overlap", "mixed_precision"):
             if not isinstance(getattr(self, name), bool):
                 raise TypeError(f"{name} must be true or false, got {getattr(self, name)!r}.")
 
     @property
     def strategy(self) -> str:
-        """The sampler as it is named in tables: lsh with its bits."""
+        """Name of the sampler in tables: lsh with its bits."""
         return f"lsh:{self.bits}" if self.sampler == "lsh" else self.sampler
+
+    @classmethod
+    def from_dict(cls, options: Mapping[str, Any], usual: Self | None = None) -> Self:
+        """Make settings from a dictionary, such as a recipe, a YAML file or options of the command line.
+
+        Args:
+            options: Settings by name; the sampler may be a strategy, such as "lsh:128".
+            usual: Settings to start from; the defaults if None.
+
+        Raises:
+            ValueError: There is no setting of that name, two settings contradict each other, or a value is impossible.
+            TypeError: A value has the wrong type.
+        """
+        known = [each.name for each in fields(cls)]
+        if unknown := [name for name in options if name not in known]:
+            raise ValueError(f"there is no setting {unknown[0]!r}{suggestion(unknown[0], known)}")
+        changes = dict(options)
+        if isinstance(changes.get("sampler"), str):
+            changes |= parse_strategy(changes["sampler"])
+            if options.get("bits", changes.get("bits")) != changes.get("bits"):
+                raise ValueError(
+                    f"sampler={options['sampler']} and bits={options['bits']} contradict each other: set one of them."
+                )
+        return replace(usual or cls(), **changes)
+
+    def check_used(self, names: Iterable[str]) -> None:
+        """Check that none of the settings of these names would be ignored.
+
+        Raises:
+            ValueError: The sampler has no use for one of them.
+        """
+        is_lsh, mines = self.sampler == "lsh", self.sampler not in WITHOUT_MINING
+        used = {
+            "bits": is_lsh,
+            "guard": is_lsh,
+            "target_overlap": is_lsh and self.bits == "auto",
+            "hardness": mines,
+            "clusters": mines,
+            "method": mines,
+        }
+        if unused := [name for name in names if not used.get(name, True)]:
+            raise ValueError(f"{unused[0]}= has no effect with the sampler {self.strategy}.")
 
 
 def parse_strategy(text: str) -> dict[str, Any]:
-    """Settings for a strategy by its name; a number of bits, or "auto", may follow "lsh".
+    """Return the settings of a strategy: the name of a sampler; a number of bits, or "auto", may follow "lsh".
 
     Raises:
         ValueError: There is no such strategy.
@@ -106,8 +167,11 @@ def parse_strategy(text: str) -> dict[str, Any]:
         {'sampler': 'lsh', 'bits': 128}
     """
     name, _, bits = text.partition(":")
-    if name not in STRATEGIES:
-        raise ValueError(f"there is no sampler {name!r}; there are {', '.join(STRATEGIES)}, lsh:BITS and lsh:auto.")
+    if name not in SAMPLERS:
+        raise ValueError(
+            f"there is no sampler {name!r} among {', '.join(SAMPLERS)}, lsh:BITS and lsh:auto"
+            f"{suggestion(name, SAMPLERS)}"
+        )
     if not bits:
         return {"sampler": name}
     if name != "lsh" or not (bits == "auto" or bits.isdigit()):

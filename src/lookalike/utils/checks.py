@@ -6,7 +6,7 @@ Each error is one sentence: what was expected, what came and, where it helps, wh
 import inspect
 import math
 from collections.abc import Callable, Iterable
-from numbers import Integral
+from numbers import Integral, Real
 from typing import Any, NamedTuple
 
 from lookalike.utils.messages import suggestion
@@ -62,16 +62,17 @@ class Range(NamedTuple):
             TypeError: It is not a number.
             ValueError: It is out of range, or NaN.
         """
-        if isinstance(value, bool) or not isinstance(value, int | float):
+        if isinstance(value, bool) or not isinstance(value, Real):
             raise TypeError(f"{name} must be a number, got {type(value).__name__}.")
-        above = value >= self.low if self.with_low else value > self.low
-        below = value <= self.high if self.with_high else value < self.high
+        number = float(value)
+        above = number >= self.low if self.with_low else number > self.low
+        below = number <= self.high if self.with_high else number < self.high
         if not (above and below):
             upper = "" if self.high == math.inf else f" and {'at most' if self.with_high else 'below'} {self.high}"
             raise ValueError(
                 f"{name} must be {'at least' if self.with_low else 'above'} {self.low}{upper}, got {value}."
             )
-        return value
+        return number
 
 
 def check_choice(name: str, value: Any, known: Iterable[str]) -> None:

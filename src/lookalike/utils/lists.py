@@ -53,12 +53,28 @@ def checked_lists(name: str, lists: tuple[Any, Any], rows: int, n: int, device: 
     if len(ids) and (int(ids.min()) < 0 or int(ids.max()) >= n):
         raise ValueError(f"{name} ids must be between 0 and {n - 1}, got {int(ids.min())} to {int(ids.max())}.")
     by_id = ids.argsort(stable=True)
-    return offsets, ids[by_id[row_numbers(offsets)[by_id].argsort(stable=True)]]
+    return offsets, ids[by_id[row_numbers((offsets, ids))[by_id].argsort(stable=True)]]
 
 
-def row_numbers(offsets: Tensor) -> Tensor:
-    """Return the row that each id belongs to, int64 [m]."""
-    return torch.repeat_interleave(torch.arange(len(offsets) - 1, device=offsets.device), offsets.diff())
+def row_numbers(lists: Lists) -> Tensor:
+    """Return the row that each id belongs to, int64 [m]; does not wait for the device."""
+    offsets, ids = lists
+    rows = torch.arange(len(offsets) - 1, device=offsets.device)
+    return torch.repeat_interleave(rows, offsets.diff(), output_size=len(ids))
+
+
+def lists_mask(lists: Lists, columns: int, device: torch.device) -> Tensor:
+    """Mark the ids of each list, bool [rows, columns], on `device`; does not wait for it.
+
+    Examples:
+        >>> import torch
+        >>> lists_mask(make_lists([[0, 2], []]), 3, torch.device("cpu")).tolist()
+        [[True, False, True], [False, False, False]]
+    """
+    offsets, ids = lists
+    places = (row_numbers(lists) * columns + ids).to(device, non_blocking=True)
+    mask = torch.zeros((len(offsets) - 1) * columns, dtype=torch.bool, device=device)
+    return mask.index_fill_(0, places, True).view(-1, columns)
 
 
 def take_lists(lists: Lists, rows: Tensor) -> Lists:
@@ -71,27 +87,27 @@ def take_lists(lists: Lists, rows: Tensor) -> Lists:
     return taken, ids[positions]
 
 
-def lists_among(lists: Lists, rows: Tensor, columns: Tensor, n: int) -> Lists:
+def lists_among(lists: Lists, rows: Tensor, columns: Tensor) -> Lists:
     """Return the lists of some of the rows as positions in `columns`, dropping ids that are not among them.
 
     Args:
-        lists: Lists of ids below n.
+        lists: Lists of ids.
         rows: Which lists to take, int64.
         columns: Distinct ids, int64.
-        n: Number of ids.
 
     Examples:
         >>> import torch
-        >>> some = lists_among(make_lists([[1], [0, 2], []]), torch.tensor([1, 2]), torch.tensor([2, 1]), 3)
+        >>> some = lists_among(make_lists([[1], [0, 2], []]), torch.tensor([1, 2]), torch.tensor([2, 1]))
         >>> [part.tolist() for part in some]
         [[0, 1, 1], [0]]
     """
-    place = torch.full((n,), -1)
-    place[columns] = torch.arange(len(columns))
     offsets, ids = take_lists(lists, rows)
-    places = place[ids]
-    kept = torch.cat([places.new_zeros(1), (places >= 0).long().cumsum(0)])
-    return kept[offsets], places[places >= 0]
+    ordered, places = columns.sort()
+    found = torch.searchsorted(ordered, ids)
+    is_among = found < len(columns)
+    is_among[is_among.clone()] = ordered[found[is_among]] == ids[is_among]
+    kept = torch.cat([offsets.new_zeros(1), is_among.long().cumsum(0)])
+    return kept[offsets], places[found[is_among]]
 
 
 def lists_checksum(lists: Lists) -> int:

@@ -1,0 +1,36 @@
+"""What ends a training early, and how its messages name arguments.
+
+Messages of this package name arguments of the Python interface and never options of the command line. Two forms occur,
+which the command line can translate without knowing the message:
+
+- `name=True` for a switch, as in "force=True overwrites it": the option `--name`;
+- `name=` or `name=value` for any other argument, as in "choose another folder with out=": the option `--name`.
+
+Settings are named as in `Settings`, with underscores. `Interrupted` carries no advice; whoever catches it knows how to
+continue the run.
+"""
+
+import signal
+
+
+class Interrupted(Exception):  # noqa: N818 - not an error: somebody asked for it
+    """Ctrl-C or SIGTERM stopped the run; everything is saved, and `resume=True` continues it.
+
+    Args:
+        number: The signal.
+    """
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+    def __str__(self) -> str:
+        return f"stopped by {signal.Signals(self.number).name}"
+
+
+class DivergenceError(ValueError):
+    """The loss became infinite or NaN; the last good checkpoint is kept."""
+
+
+class UnreadableSampleError(ValueError):
+    """A sample cannot be read; every step before the one that needs it is saved."""
