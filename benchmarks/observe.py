@@ -42,8 +42,8 @@ def _epochs(paired: bool, gathered: int) -> Iterator[float]:
         if paired
         else LSHBatchSampler(torch.arange(N) // 2, 2 * BATCH, bits=BITS)
     )
-    for stream in sampler._streams.values():  # noqa: SLF001
-        stream._gathering = Gathering(gathered)  # noqa: SLF001
+    for stream in sampler.memory.streams.values():
+        stream.gathering = Gathering(gathered)
     for _ in range(EPOCHS):
         spent, calls = 0.0, 0
         for batch in sampler:

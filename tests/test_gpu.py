@@ -84,7 +84,7 @@ def test_observing_does_not_wait_for_the_device(bits):
     labels = torch.arange(400) // 2
     here, there = LSHBatchSampler(labels, 40, bits=bits), LSHBatchSampler(labels, 40, bits=bits)
     for sampler in (here, there):
-        sampler._streams["embeddings"]._gathering = Gathering(100)  # so that hashing happens while we watch
+        sampler.memory.streams["embeddings"].gathering = Gathering(100)  # so that hashing happens while we watch
     on_device = x.cuda()
     for epoch in range(3):
         for ids in here:
@@ -97,10 +97,10 @@ def test_observing_does_not_wait_for_the_device(bits):
                 there.observe(ids, z)
             finally:
                 torch.cuda.set_sync_debug_mode("default")
-    codes = [sampler._streams["embeddings"].table for sampler in (here, there)]
-    there._streams["embeddings"].flush()
+    codes = [sampler.codes["embeddings"] for sampler in (here, there)]
+    there.memory.streams["embeddings"].flush()
     assert codes[1].num_seen == 400
     assert (codes[0].codes == codes[1].codes).float().mean() > 0.995
-    for reservoir in there._reservoirs.values():
+    for reservoir in there.memory.reservoirs.values():
         reservoir.flush()
         assert torch.allclose(reservoir.rows, x[reservoir.ids])

@@ -238,7 +238,10 @@ def test_the_reservoir_is_the_same_everywhere_and_keeps_what_belongs_to_it():
 
 @pytest.mark.parametrize(
     ("options", "sentence"),
-    [({"bits": "many"}, 'a number or "auto"'), ({"bits": "auto", "target_overlap": 0}, "target_overlap is a share")],
+    [
+        ({"bits": "many"}, 'a number or "auto"'),
+        ({"bits": "auto", "target_overlap": 0}, "target_overlap must be above 0"),
+    ],
 )
 def test_auto_refuses_what_it_cannot_do(options, sentence):
     with pytest.raises(ValueError, match=sentence):

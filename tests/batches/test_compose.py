@@ -27,7 +27,7 @@ def label_structure(kind, n, rng):
 @given(
     kind=st.sampled_from(["all singletons", "two classes", "one huge class", "heavy tail", "some"]),
     n=st.sampled_from([2, 3, 17, 64, 300]),
-    batch_size=st.sampled_from([1, 2, 5, 16]),
+    pairs_per_batch=st.sampled_from([1, 2, 5, 16]),
     hardness=st.sampled_from([0.0, 0.3, 1.0]),
     clusters=st.sampled_from([1, 3]),
     method=st.sampled_from(METHODS),
@@ -35,19 +35,19 @@ def label_structure(kind, n, rng):
     k=st.sampled_from([0, 1, 8]),
     seed=st.integers(0, 10**6),
 )
-def test_every_pair_once_and_no_label_twice(kind, n, batch_size, hardness, clusters, method, drop_last, k, seed):
+def test_every_pair_once_and_no_label_twice(kind, n, pairs_per_batch, hardness, clusters, method, drop_last, k, seed):
     rng = np.random.default_rng(seed)
     labels = rng.permutation(label_structure(kind, n, rng))
     neighbours = rng.integers(-1, n, (n, k))
     options = {"labels": labels, "hardness": hardness, "clusters": clusters, "method": method, "drop_last": drop_last}
     num_labels = len(np.unique(labels))
-    if num_labels < batch_size:
+    if num_labels < pairs_per_batch:
         with pytest.raises(ValueError, match=f"{num_labels} labels fill batches of at most {num_labels} pairs"):
-            compose_batches(neighbours, batch_size, seed=seed, **options)
+            compose_batches(neighbours, pairs_per_batch, seed=seed, **options)
         return
-    batches = compose_batches(neighbours, batch_size, seed=seed, **options)
+    batches = compose_batches(neighbours, pairs_per_batch, seed=seed, **options)
     counts = np.unique(labels, return_counts=True)[1]
-    plan = plan_batches(counts, batch_size, drop_last=drop_last)
+    plan = plan_batches(counts, pairs_per_batch, drop_last=drop_last)
     assert len(batches) == len(plan.sizes)
     assert sorted(map(len, batches)) == sorted(plan.sizes)
     if plan.ends_short:
@@ -60,7 +60,7 @@ def test_every_pair_once_and_no_label_twice(kind, n, batch_size, hardness, clust
     left_out = np.bincount(np.unique(labels, return_inverse=True)[1][batches.left_out.numpy()], minlength=num_labels)
     if not drop_last:
         assert np.array_equal(counts - left_out, plan.quotas)
-    again = compose_batches(neighbours, batch_size, seed=seed, **options)
+    again = compose_batches(neighbours, pairs_per_batch, seed=seed, **options)
     assert torch.equal(batches.ids, again.ids)
 
 
@@ -141,16 +141,16 @@ def test_another_process_composes_the_same():
         ({"neighbours": torch.zeros(4, 2)}, TypeError, r"integers of the shape \[n, k\], got torch.float32 \[4, 2\]"),
         ({"neighbours": torch.tensor([[4], [0], [0], [0]])}, ValueError, "neighbours must be between -1 and 3"),
         ({"neighbours": torch.zeros(0, 3, dtype=torch.int64)}, ValueError, "there are no pairs"),
-        ({"batch_size": 0}, ValueError, "batch_size must be at least 1"),
-        ({"batch_size": 5}, ValueError, "4 labels fill batches of at most 4 pairs, but 5 were asked for"),
-        ({"hardness": 1.5}, ValueError, r"hardness is a share of the batch and must be in \[0, 1\]"),
+        ({"pairs_per_batch": 0}, ValueError, "pairs_per_batch must be at least 1"),
+        ({"pairs_per_batch": 5}, ValueError, "4 labels fill batches of at most 4 pairs, but 5 were asked for"),
+        ({"hardness": 1.5}, ValueError, r"hardness is a fraction of the batch and must be in \[0, 1\]"),
         ({"clusters": 0}, ValueError, "clusters must be at least 1"),
         ({"method": "metis"}, ValueError, "method must be one of 'growth', 'sample4geo', got 'metis'."),
         ({"labels": [1, 2]}, ValueError, "labels must have one label per code, 4, got 2."),
     ],
 )
 def test_bad_input_gets_a_sentence(change, error, sentence):
-    arguments = {"neighbours": torch.tensor([[1], [0], [3], [2]]), "batch_size": 2} | change
+    arguments = {"neighbours": torch.tensor([[1], [0], [3], [2]]), "pairs_per_batch": 2} | change
     with pytest.raises(error, match=sentence):
         compose_batches(**arguments)
 

@@ -8,25 +8,25 @@ from lookalike.batches import plan_batches
 
 @given(
     counts=st.lists(st.integers(1, 40), min_size=1, max_size=60),
-    batch_size=st.integers(1, 20),
+    pairs_per_batch=st.integers(1, 20),
     drop_last=st.booleans(),
     smallest=st.integers(1, 4),
 )
-def test_plans_add_up(counts, batch_size, drop_last, smallest):
-    if len(counts) < batch_size:
+def test_plans_add_up(counts, pairs_per_batch, drop_last, smallest):
+    if len(counts) < pairs_per_batch:
         with pytest.raises(ValueError, match=f"{len(counts)} labels fill batches of at most {len(counts)} pairs"):
-            plan_batches(counts, batch_size)
+            plan_batches(counts, pairs_per_batch)
         return
-    plan = plan_batches(counts, batch_size, drop_last=drop_last, smallest=smallest)
+    plan = plan_batches(counts, pairs_per_batch, drop_last=drop_last, smallest=smallest)
     assert plan.sizes.sum() == plan.quotas.sum() - plan.num_dropped
     assert (plan.quotas <= np.minimum(counts, len(plan.sizes))).all()
-    assert (plan.sizes <= batch_size).all()
+    assert (plan.sizes <= pairs_per_batch).all()
     if drop_last:
-        assert (plan.sizes == batch_size).all()
-        assert plan.num_dropped < batch_size
+        assert (plan.sizes == pairs_per_batch).all()
+        assert plan.num_dropped < pairs_per_batch
     elif plan.ends_short:
-        assert (plan.sizes[1:] == batch_size).all()
-        assert smallest <= plan.sizes[0] < batch_size
+        assert (plan.sizes[1:] == pairs_per_batch).all()
+        assert smallest <= plan.sizes[0] < pairs_per_batch
     else:
         assert np.ptp(plan.sizes) <= 1
 

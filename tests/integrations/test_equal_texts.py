@@ -77,8 +77,8 @@ def test_chains_longer_than_an_epoch_leave_nothing_out():
 def test_columns_that_are_not_texts_are_left_to_labels():
     datasets = pytest.importorskip("datasets")
     data = datasets.Dataset.from_dict({"anchor": [[1.0], [1.0], [2.0]], "positive": ["a", "a", "b"]})
-    assert pair_sampler(data, ["anchor", "positive"], None, 2)._labels is None
-    assert pair_sampler(data, ["anchor", "positive"], [4, 5, 5], 2)._labels.tolist() == [0, 1, 1]
+    assert pair_sampler(data, ["anchor", "positive"], None, 2).pairing.labels is None
+    assert pair_sampler(data, ["anchor", "positive"], [4, 5, 5], 2).pairing.labels.tolist() == [0, 1, 1]
 
 
 def test_a_dealt_batch_is_this_ranks_share_whichever_repetition_is_taken():

@@ -87,7 +87,7 @@ def test_batches_are_observed(package, paired, tmp_path):
     assert [sorted(epoch) for epoch in epochs] == [list(range(SAMPLES))] * 3
     assert epochs[1] != epochs[2]
     assert sampler.epoch == 2
-    assert all(stream.table.num_seen == SAMPLES for stream in sampler._streams.values())
+    assert all(stream.table.num_seen == SAMPLES for stream in sampler.memory.streams.values())
 
 
 @pytest.mark.parametrize(

@@ -85,7 +85,7 @@ def test_every_row_is_observed_with_its_own_embeddings(trainer_of, make_loss, ne
         observed = torch.cat([batch[place] for batch in seen]).float()
         expected = trainer.model.encode([data[column][number] for number in numbers], convert_to_tensor=True)
         assert torch.allclose(observed, expected, atol=tolerance)
-    stream = mining.samplers[""]._streams["reference"]
+    stream = mining.samplers[""].memory.streams["reference"]
     stream.flush()
     assert stream.table.num_seen == rows
 
@@ -145,7 +145,7 @@ def test_several_data_sets_have_a_sampler_each(trainer_of, several_losses):
     trainer.train()
     for epoch in (seen[:8], seen[8:]):
         assert sorted(number for batch, *_ in epoch for number in batch) == list(range(96))
-    assert {name: sampler._streams["query"].table.num_seen for name, sampler in mining.samplers.items()} == {
+    assert {name: sampler.codes["query"].num_seen for name, sampler in mining.samplers.items()} == {
         "a": 60,
         "b": 36,
     }

@@ -65,7 +65,7 @@ def test_lightning(tmp_path, monkeypatch):
     names |= {"labels": torch.arange(256) // 2, "dataset": Images(range(256))}
     exec(fitting, names)
     assert names["sampler"].epoch == 1
-    assert names["sampler"]._streams["embeddings"].table.num_seen == 256
+    assert names["sampler"].codes["embeddings"].num_seen == 256
 
 
 @pytest.mark.filterwarnings("ignore:Converting a tensor with requires_grad=True to a scalar:UserWarning")
@@ -82,7 +82,7 @@ def test_metric_learning():
     names["dataset"] = Images(names["labels"].tolist())
     exec(training, names)
     assert names["sampler"].epoch == 1
-    assert names["sampler"]._streams["embeddings"].table.num_seen == 256
+    assert names["sampler"].codes["embeddings"].num_seen == 256
     names |= {"embeddings": torch.randn(20, 32), "labels": torch.arange(20) // 2}
     exec(mining, names)
     mined = float(names["value"])

@@ -38,7 +38,7 @@ def train_with_sentence_transformers(model_folder, folder):
         seen = note_batches(mining)
         trainer.train(resume_from_checkpoint=resume)
         weights = [parameter.tolist() for parameter in trainer.model.parameters()]
-        return [batch for batch, *_ in seen], weights, mining.samplers[""]._streams["query"].table.num_seen
+        return [batch for batch, *_ in seen], weights, mining.samplers[""].codes["query"].num_seen
 
     plain = run(losses.MultipleNegativesRankingLoss, "plain")
     gathered = run(gathering, "gathered", save_strategy="steps", save_steps=3)

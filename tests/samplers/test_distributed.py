@@ -31,7 +31,7 @@ def run_sampler(_rank, kind, n, batch_size, paired, drop_last):
         assert len(batches) == length
         epochs.append(batches)
     list(sampler)
-    known = sampler._streams[next(iter(sampler._streams))].table.codes.tolist() if kind == "lsh" else None
+    known = next(iter(sampler.codes.values())).codes.tolist() if kind == "lsh" else None
     return epochs, known
 
 
@@ -156,7 +156,7 @@ def test_killed_ranks_go_on():
 def fail_on_the_first(rank):
     sampler = LSHBatchSampler(torch.arange(40) // 2, 4, bits=64)
     if rank == 0:
-        sampler._search = lambda _: 1 / 0
+        sampler.memory.rows = lambda _: 1 / 0
     with pytest.raises((ZeroDivisionError, RuntimeError)) as caught:
         iter(sampler)
     return str(caught.value)

@@ -37,7 +37,7 @@ def test_a_state_holds_what_is_put_aside(stop):
 
     def sampler():
         made = LSHBatchSampler(np.arange(240) // 2, 24, bits=64)
-        made._streams["embeddings"]._gathering = Gathering(100)
+        made.memory.streams["embeddings"].gathering = Gathering(100)
         return made
 
     whole, first = sampler(), sampler()
@@ -52,8 +52,8 @@ def test_a_state_holds_what_is_put_aside(stop):
     for ids in second:
         second.observe(ids, x[ids])
     for each in (whole, second):
-        each._streams["embeddings"].flush()
-    tables = [each._streams["embeddings"].table.codes for each in (whole, second)]
+        each.memory.streams["embeddings"].flush()
+    tables = [each.codes["embeddings"].codes for each in (whole, second)]
     assert torch.equal(*tables)
 
 

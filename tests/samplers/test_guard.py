@@ -101,5 +101,5 @@ def test_guard_never_stops_training(paired, batch_size, drop_last, caplog):
 
 
 def test_guard_must_be_a_share():
-    with pytest.raises(ValueError, match="guard is a share of the positive's cosine"):
+    with pytest.raises(ValueError, match="guard is a fraction of the positive's cosine"):
         LSHBatchSampler([0, 0, 1, 1], 4, guard=0)

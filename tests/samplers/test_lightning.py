@@ -50,4 +50,4 @@ def test_lightning_trainer(tmp_path):
     assert [sorted(seen) for seen in module.seen[:3]] == [list(range(120))] * 3
     assert module.seen[0] != module.seen[1]
     assert sampler.epoch == 2
-    assert sampler._streams["embeddings"].table.num_seen == 120
+    assert sampler.codes["embeddings"].num_seen == 120

@@ -66,7 +66,7 @@ def test_codes_are_those_of_the_hasher_and_means_of_the_last_epoch():
     iter(sampler)
     hasher = SignHasher(32, 128, seed=3)
     hasher.update_mean(x)
-    stream = sampler._streams["embeddings"]
+    stream = sampler.memory.streams["embeddings"]
     assert torch.allclose(stream.hasher.mean, hasher.mean, atol=1e-9)
     assert (stream.table.codes == hasher.encode(x)).float().mean() > 0.999
 
@@ -76,7 +76,7 @@ def test_positives_are_the_hardest():
     labels = np.arange(300) // 3
     sampler = LSHBatchSampler(labels, 20, bits=256)
     batches = run_epochs(sampler, x, 2)
-    codes = sampler._streams["embeddings"].table.codes
+    codes = sampler.codes["embeddings"].codes
     hardest = hardest_positives(codes, labels)
     pairs = [(a, p) for batch in batches for a, p in zip(batch[::2], batch[1::2], strict=True)]
     chosen = sum(int(hardest[a]) == p or int(hardest[p]) == a for a, p in pairs)
@@ -103,8 +103,8 @@ def test_unseen_samples_stay_random_and_old_codes_are_kept():
     for batch, ids in enumerate(sampler):
         if batch % 2:
             sampler.observe(ids, x[ids])
-    sampler._streams["embeddings"].flush()
-    table = sampler._streams["embeddings"].table
+    sampler.memory.streams["embeddings"].flush()
+    table = sampler.codes["embeddings"]
     seen, codes = table.seen.clone(), table.codes.clone()
     assert 0 < int(seen.sum()) < 200
     assert sorted(i for batch in sampler for i in batch) == list(range(200))
@@ -125,15 +125,15 @@ def test_non_finite_embeddings_never_become_bits(caplog):
     sampler = LSHBatchSampler(np.arange(8) // 2, 4, bits=8)
     x = torch.randn(8, 4)
     sampler.observe([0, 1, 2, 3], x[:4])
-    sampler._streams["embeddings"].flush()
-    before = sampler._streams["embeddings"].table.codes.clone()
+    sampler.memory.streams["embeddings"].flush()
+    before = sampler.codes["embeddings"].codes.clone()
     x[2] = float("nan")
     with caplog.at_level(logging.WARNING, "lookalike"):
         sampler.observe([0, 1, 2, 3], -x[:4])
         sampler.observe([2, 4], x[[2, 4]])
-        sampler._streams["embeddings"].flush()
-    assert torch.equal(sampler._streams["embeddings"].table.codes[2], before[2])
-    assert not torch.isnan(sampler._streams["embeddings"].hasher.mean).any()
+        sampler.memory.streams["embeddings"].flush()
+    assert torch.equal(sampler.codes["embeddings"].codes[2], before[2])
+    assert not torch.isnan(sampler.memory.streams["embeddings"].hasher.mean).any()
     assert caplog.messages == [
         (
             "embeddings of 2 samples hold NaN or infinity (first: sample 2); they keep their older codes, if any; "
@@ -148,11 +148,11 @@ def test_observe_keeps_no_graph_and_no_floats():
     for ids in sampler:
         z = torch.randn(20, 32) @ weight
         sampler.observe(ids, z)
-    stream = sampler._streams["embeddings"]
-    assert stream._gathering.rows.shape == (1024, 16)  # however many samples there are
-    assert not stream._gathering.rows.requires_grad
+    stream = sampler.memory.streams["embeddings"]
+    assert stream.gathering.rows.shape == (1024, 16)  # however many samples there are
+    assert not stream.gathering.rows.requires_grad
     stream.flush()
-    assert int(stream._gathering.count) == 0
+    assert int(stream.gathering.count) == 0
     floats = [t for t in vars(stream).values() if isinstance(t, torch.Tensor) and t.is_floating_point()]
     assert sum(t.numel() for t in floats) == 18  # the sums of the epoch and its count
     assert not any(t.requires_grad for t in floats)
@@ -164,8 +164,8 @@ def test_self_pairs_take_two_views():
     for ids in sampler:
         assert ids[::2] == ids[1::2]
         sampler.observe(ids, torch.randn(4, 8))
-    sampler._streams["embeddings"].flush()
-    assert sampler._streams["embeddings"].table.num_seen == 12
+    sampler.memory.streams["embeddings"].flush()
+    assert sampler.codes["embeddings"].num_seen == 12
 
 
 MEMORY = """

@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 from torch.utils.data import DataLoader, Dataset
 
-from lookalike import LSHBatchSampler, PreEpochBatchSampler, RandomBatchSampler
+from lookalike import Filters, LSHBatchSampler, PreEpochBatchSampler, RandomBatchSampler
 from lookalike.data.synthetic import clustered_embeddings
 from tests.processes import on_ranks
 
@@ -31,7 +31,9 @@ DIFFERENT = {  # (what the sampler of each rank is, what the error names)
         "paired is False on rank 0, True on rank 1",
     ),
     "exclude": (
-        lambda rank: LSHBatchSampler(LABELS, 8, bits=64, exclude=(np.arange(N + 1), np.arange(N)) if rank else None),
+        lambda rank: LSHBatchSampler(
+            LABELS, 8, bits=64, filters=Filters(exclude=(np.arange(N + 1), np.arange(N)) if rank else None)
+        ),
         "exclude (checksum) is None on rank 0",
     ),
     "shard": (lambda rank: LSHBatchSampler(LABELS, 8, bits=64, shard=bool(rank)), "shard is False on rank 0, True on"),

@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from lookalike import Filters
 from lookalike.samplers import EpochBatchSampler, LSHBatchSampler, PreEpochBatchSampler, RandomBatchSampler
 
 N, DIM, EPOCHS = 150, 16, 4
@@ -33,14 +34,14 @@ SAMPLERS: dict[str, Any] = {
         np.arange(N) // 2, 12, pairs=N, bits=64, hardness=0.5, clusters=2, seed=2, drop_last=True
     ),
     "lsh, sample4geo, exclusions": lambda: LSHBatchSampler(
-        LABELS, 16, bits=128, method="sample4geo", exclude=ONE_EXCLUDED, seed=4
+        LABELS, 16, bits=128, method="sample4geo", filters=Filters(exclude=ONE_EXCLUDED), seed=4
     ),
     "lsh, auto, guarded": lambda: LSHBatchSampler(
         None, 10, pairs=N, bits="auto", max_bits=256, k=8, guard=0.95, seed=7, center=0.5
     ),
     "incremental": lambda: PreEpochBatchSampler(SOME_ALONE, 20, mode="incremental", seed=8, clusters=2),
     "full, paired, exclusions": lambda: PreEpochBatchSampler(
-        None, 15, mode="full", pairs=N, seed=9, exclude=ONE_EXCLUDED
+        None, 15, mode="full", pairs=N, seed=9, filters=Filters(exclude=ONE_EXCLUDED)
     ),
 }
 RECORDED = {

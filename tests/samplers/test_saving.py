@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lookalike import LSHBatchSampler, PreEpochBatchSampler, RandomBatchSampler
+from lookalike import Filters, LSHBatchSampler, PreEpochBatchSampler, RandomBatchSampler
 
 N, BATCH, EPOCHS = 40, 8, 3
 MOMENTS = ("made", "begun", "yielded", "observed", "ended")
@@ -188,7 +188,7 @@ def test_what_may_change_between_epochs_is_said_once_and_takes_effect_in_the_nex
     rest = iter(saved)
     first = next(rest)
     observe(saved, first, x)
-    changed = build("lsh", paired=True, hardness=0.0, guard=0.9, exclude=exclude)
+    changed = build("lsh", paired=True, hardness=0.0, guard=0.9, filters=Filters(exclude=exclude))
     with caplog.at_level("WARNING", "lookalike"):
         changed.load_state_dict(saved.state_dict())
     (message,) = caplog.messages

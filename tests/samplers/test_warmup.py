@@ -21,9 +21,9 @@ def compiled():
 
 torch.set_num_threads(THREADS)
 known = {}
-settings = Settings(epochs=3, batch_size=16, **parse_strategy("SAMPLER"), **OPTIONS)
-train(toy_model(), toy_data(paired=PAIRED, classes=300), settings, Path(sys.argv[1]),
-      report=lambda epoch: known.setdefault(epoch["epoch"], compiled()))
+settings = Settings(epochs=3, pairs_per_batch=16, **parse_strategy("SAMPLER"), **OPTIONS)
+train(toy_data(paired=PAIRED, classes=300), settings, model=toy_model(), out=Path(sys.argv[1]),
+      on_epoch=lambda metrics: known.setdefault(metrics.epoch, compiled()))
 assert 0 in known, "nothing was reported before the first epoch, which compiled " + str(known[1])
 assert known[0] and known[0] == compiled(), compiled() - known[0]
 """

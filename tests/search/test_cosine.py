@@ -22,3 +22,13 @@ def test_padding():
     x = torch.eye(3)
     found = cosine.cosine_topk(x, x, 5, query_labels=[0, 0, 1], reference_labels=[0, 0, 1])
     assert found.indices.tolist() == [[2, -1, -1, -1, -1], [2, -1, -1, -1, -1], [0, 1, -1, -1, -1]]
+
+
+def test_excluded_rows_are_left_out():
+    x = torch.nn.functional.normalize(torch.randn(30, 8), dim=1)
+    exclude = torch.arange(31), torch.arange(30).roll(-1)  # each its successor
+    labels = {"query_labels": torch.arange(30), "reference_labels": torch.arange(30)}
+    found = cosine.cosine_topk(x, x, 29, exclude=exclude, **labels)
+    for i, row in enumerate(found.indices.tolist()):
+        assert sorted(row[:28]) == sorted(set(range(30)) - {i, (i + 1) % 30})
+        assert row[28] == -1

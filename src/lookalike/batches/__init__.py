@@ -34,6 +34,7 @@ __all__ = ["Batches", "compose_batches", "plan_batches"]
 
 METHODS = ("growth", "sample4geo")
 GRAPH_NEIGHBOURS = 32  # nearest ones that make edges; time and memory grow with it
+NEIGHBOUR_RANGE = 128  # of "sample4geo", as published
 SWAPS = 2  # passes; each brings a little more together and takes as long as the one before
 
 
@@ -66,7 +67,7 @@ class Batches(Sequence[Tensor]):
 
 def compose_batches(
     neighbours: Any,
-    batch_size: int,
+    pairs_per_batch: int,
     *,
     labels: Any = None,
     hardness: float = 1.0,
@@ -75,38 +76,38 @@ def compose_batches(
     seed: int = 0,
     drop_last: bool = False,
     neighbour_select: int = 64,
-    neighbour_range: int = 128,
+    neighbour_range: int = NEIGHBOUR_RANGE,
     smallest: int = 1,
     multiple: int = 1,
 ) -> Batches:
-    """Put every pair into one batch, next to pairs that are its hard negatives, and no label twice into a batch.
+    """Put every pair into one batch, together with its hard negatives, and no label twice into a batch.
 
-    With "growth" a batch grows from random seeds, always by the pair with the largest share of its neighbours in it
-    already; then pairs change places wherever that brings more neighbours together. "sample4geo" is the published
-    shuffle, for comparison: a random anchor, half of its nearest `neighbour_select` and half drawn from the rest of
-    its `neighbour_range` nearest, and so on; here it drops nothing.
+    With "growth" a batch grows from random seeds, always by the pair with the largest fraction of its neighbours in it
+    already; then pairs swap places wherever that brings more neighbours together. "sample4geo" is the published
+    shuffle, for comparison: take a random anchor, half of its nearest `neighbour_select` and half drawn from the rest
+    of its `neighbour_range` nearest, and so on; unlike the original it drops nothing.
 
     The result depends on the arguments alone, not on the machine or the number of threads.
 
     Args:
         neighbours: For each pair the pairs that are its hard negatives, nearest first, -1 for none: `Neighbours` or
             integers `[n, k]`. Rows of -1 only, as before the first epoch, give random batches.
-        batch_size: Pairs per batch.
+        pairs_per_batch: Pairs per batch.
         labels: Integers `[n]`; by default no two pairs share one.
-        hardness: Share of a batch that is taken from the neighbour graph; the rest is drawn at random.
-        clusters: How many neighbourhoods a batch is made of. One gives the hardest batches; several give each anchor
-            fewer hard negatives and more variety.
+        hardness: Fraction of a batch to take from the neighbour graph; the rest is drawn at random.
+        clusters: Neighbourhoods per batch. One gives the hardest batches; several give each anchor fewer hard
+            negatives and more variety.
         method: "growth" or "sample4geo".
-        seed: Decides the order, the seeds of growth and the random share.
+        seed: Decides the order, the seeds of growth and the random part.
         drop_last: Leave out pairs at random so that all batches are full.
-        neighbour_select: For "sample4geo".
-        neighbour_range: For "sample4geo".
-        smallest: The fewest pairs the last batch may have; below, all batches share the shortage.
+        neighbour_select: Nearest neighbours of an anchor that "sample4geo" prefers.
+        neighbour_range: Neighbours of an anchor that "sample4geo" draws from.
+        smallest: The fewest pairs the last batch may have; if it would have fewer, all batches share the shortage.
         multiple: Above one, make the number of batches a multiple of it and all of them full, and leave out the rest.
 
     Returns:
-        `Batches`: full ones and a last shorter one. A label with more pairs than there are batches cannot be placed
-        whole: what is too many of it, a random choice, is in `left_out`.
+        `Batches`: full ones and a last shorter one. A label with more pairs than there are batches does not fit whole;
+        `left_out` holds a random choice of its surplus pairs.
 
     Raises:
         ValueError: There are fewer labels than a batch must hold, or an argument is out of range.
@@ -120,16 +121,15 @@ def compose_batches(
     lists = neighbours.indices if isinstance(neighbours, Neighbours) else torch.as_tensor(neighbours)
     _check_lists(lists)
     check_options(hardness, clusters, method)
-    batch_size = checked_positive("batch_size", batch_size)
+    pairs_per_batch = checked_positive("pairs_per_batch", pairs_per_batch)
     n = len(lists)
     groups = torch.arange(n) if labels is None else checked_labels("labels", labels, n).cpu()
     _, compact = np.unique(groups.numpy(), return_inverse=True)
     counts = np.bincount(compact)
-    plan = plan_batches(counts, batch_size, drop_last=drop_last, smallest=smallest, multiple=multiple)
-    width = GRAPH_NEIGHBOURS if method == "growth" else neighbour_range
-    width = width if hardness > 0 else 0
+    plan = plan_batches(counts, pairs_per_batch, drop_last=drop_last, smallest=smallest, multiple=multiple)
+    width = lists_width(method, neighbour_range) if hardness > 0 else 0
     near = lists[:, :width].cpu().to(torch.int32, copy=True).contiguous().numpy()  # sample4geo draws from it in place
-    chunk = max(1, round(hardness * batch_size / clusters))
+    chunk = max(1, round(hardness * pairs_per_batch / clusters))
     rng = np.random.default_rng(seed)
     return _composed(near, compact.astype(np.int32), counts, plan, chunk, hardness, method, neighbour_select, rng)
 
@@ -177,7 +177,7 @@ def _swap(
     *,
     unique_labels: bool,
 ) -> None:
-    """Proposals are made in parallel and carried out one after another: the result is that of any number of threads."""
+    """Propose swaps in parallel and carry them out one after another: any number of threads gives the same result."""
     weakest = np.empty((len(sizes), swaps.CANDIDATES), np.int32)
     targets = np.empty(len(drawn), np.int32)
 
@@ -238,10 +238,15 @@ def _in_parallel(n: int, task: Callable[[int, int], None]) -> None:
         list(pool.map(task, edges[:-1], edges[1:]))
 
 
+def lists_width(method: str, neighbour_range: int = NEIGHBOUR_RANGE) -> int:
+    """Return how many neighbours of each pair a method looks at."""
+    return GRAPH_NEIGHBOURS if method == "growth" else neighbour_range
+
+
 def check_options(hardness: float, clusters: int, method: str) -> None:
-    """What a caller can get wrong about the way to compose."""
+    """Check the options that say how to compose."""
     if not 0 <= hardness <= 1:
-        raise ValueError(f"hardness is a share of the batch and must be in [0, 1], got {hardness}.")
+        raise ValueError(f"hardness is a fraction of the batch and must be in [0, 1], got {hardness}.")
     checked_positive("clusters", clusters)
     if method not in METHODS:
         raise ValueError(f"method must be one of {', '.join(map(repr, METHODS))}, got {method!r}.")
@@ -251,6 +256,6 @@ def _check_lists(lists: Tensor) -> None:
     if lists.ndim != 2 or lists.is_floating_point():
         raise TypeError(f"neighbours must be integers of the shape [n, k], got {lists.dtype} {list(lists.shape)}.")
     if len(lists) == 0:
-        raise ValueError("there are no pairs to compose batches of.")
+        raise ValueError("there are no pairs to compose batches from.")
     if lists.numel() and not -1 <= int(lists.min()) <= int(lists.max()) < len(lists):
-        raise ValueError(f"neighbours must be between -1 and {len(lists) - 1}, the pairs there are lists for.")
+        raise ValueError(f"neighbours must be between -1 and {len(lists) - 1}, the ids of the listed pairs.")

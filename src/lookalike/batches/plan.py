@@ -17,7 +17,7 @@ class Plan(NamedTuple):
 
 
 def plan_batches(
-    counts: Array, batch_size: int, *, drop_last: bool = False, smallest: int = 1, multiple: int = 1
+    counts: Array, pairs_per_batch: int, *, drop_last: bool = False, smallest: int = 1, multiple: int = 1
 ) -> Plan:
     """Sizes for labels with `counts` pairs each: full batches, then one shorter one.
 
@@ -36,33 +36,33 @@ def plan_batches(
     """
     drop_last = drop_last or multiple > 1
     counts = np.asarray(counts, np.int64)
-    if len(counts) < batch_size:
+    if len(counts) < pairs_per_batch:
         raise ValueError(
             f"a batch holds each label once, so {len(counts)} labels fill batches of at most {len(counts)} pairs, but "
-            f"{batch_size} were asked for; lower batch_size."
+            f"{pairs_per_batch} were asked for; compose smaller batches."
         )
     quotas = counts
     while True:
         total = int(quotas.sum())
-        num_batches = total // (batch_size * multiple) * multiple if drop_last else -(-total // batch_size)
+        num_batches = total // (pairs_per_batch * multiple) * multiple if drop_last else -(-total // pairs_per_batch)
         capped = np.minimum(quotas, num_batches)
         if np.array_equal(capped, quotas):
             break
         quotas = capped
     if num_batches == 0:
         raise ValueError(
-            f"{int(counts.sum())} pairs do not fill one batch of {batch_size} for each of {multiple} ranks; "
-            "lower batch_size or start fewer processes."
+            f"{int(counts.sum())} pairs do not fill one batch of {pairs_per_batch} for each of {multiple} ranks; "
+            "compose smaller batches or start fewer processes."
         )
-    sizes = np.full(num_batches, batch_size)
-    if drop_last or total % batch_size == 0:
-        return Plan(sizes, False, quotas, total - num_batches * batch_size)
-    sizes[0] = total % batch_size
+    sizes = np.full(num_batches, pairs_per_batch)
+    if drop_last or total % pairs_per_batch == 0:
+        return Plan(sizes, False, quotas, total - num_batches * pairs_per_batch)
+    sizes[0] = total % pairs_per_batch
     everywhere = int((quotas == num_batches).sum())  # labels that every batch must hold, the short one too
     if everywhere <= sizes[0] and sizes[0] >= smallest:
         return Plan(sizes, True, quotas, 0)
     sizes[:] = total // num_batches
     sizes[: total % num_batches] += 1
     if sizes[-1] < smallest:
-        return plan_batches(counts, batch_size, drop_last=True)
+        return plan_batches(counts, pairs_per_batch, drop_last=True)
     return Plan(sizes, False, quotas, 0)

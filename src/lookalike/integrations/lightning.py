@@ -85,16 +85,13 @@ class HardNegatives(Callback):  # type: ignore[misc]
             logger.warning("nothing was observed in a whole epoch, so batches stay random: %s.", ADVICE)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the sampler's state, and whether its epoch is over, which limits on the number of batches decide too.
+        """Return the sampler's state; its epoch may be over early, because `limit_train_batches` ended it.
 
         Lightning asks every rank and writes what rank 0 answers.
         """
         self.sampler.synchronize()
-        return {"sampler": self.sampler.state_dict(), "epoch_is_over": self._epoch_is_over}
+        return self.sampler.state_dict(len(self.sampler) if self._epoch_is_over else None)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Lightning loads it before it asks the loader for the first batch; that batch is the next one."""
-        state = dict(state_dict["sampler"])
-        if state_dict["epoch_is_over"]:
-            state["finished"] = True
-        self.sampler.load_state_dict(state)
+        self.sampler.load_state_dict(state_dict)

@@ -125,7 +125,7 @@ class HammingMiner(BaseMiner):  # type: ignore[misc]
         if self._hasher is None or self._hasher.dim != embeddings.shape[1]:
             self._hasher = SignHasher(embeddings.shape[1], self.bits, seed=self.seed, center=self.center)
         hasher = self._hasher.to(ref_emb.device)
-        hasher.mean.copy_(ref_emb.mean(0, dtype=torch.float64))
+        hasher.set_mean(ref_emb.mean(0, dtype=torch.float64), len(ref_emb))
         return _pairs(hasher.encode(embeddings), labels, hasher.encode(ref_emb), ref_labels, self.k)
 
 
@@ -181,7 +181,7 @@ class HammingMemory(CrossBatchMemory):  # type: ignore[misc]
             return
         self._num_until_centred = self.memory_size if self.has_been_filled else self.queue_idx
         filled = self.embedding_memory[: self.memory_size if self.has_been_filled else self.queue_idx]
-        self.hasher.to(embeddings.device).mean.copy_(filled.mean(0, dtype=torch.float64))
+        self.hasher.to(embeddings.device).set_mean(filled.mean(0, dtype=torch.float64), len(filled))
         self.code_memory[: len(filled)] = self.hasher.encode(filled)
 
     def _mine(self, embeddings: Tensor, labels: Tensor, ref_emb: Tensor, ref_labels: Tensor) -> Pairs:

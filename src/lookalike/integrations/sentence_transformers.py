@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from lookalike.integrations.dealing import DealtBatches
 from lookalike.integrations.recording import Recorder
 from lookalike.integrations.texts import pair_sampler
-from lookalike.samplers import LSHBatchSampler
+from lookalike.samplers import LSHBatchSampler, MiningOptions
 from lookalike.utils import ranks
 from lookalike.utils.files import replacing
 from lookalike.utils.tensors import checked_labels
@@ -40,8 +40,9 @@ __all__ = ["HardNegatives"]
 
 logger = logging.getLogger("lookalike")
 
-RESERVED = {"labels", "batch_size", "pairs", "drop_last", "self_pairs", "shard"}  # these follow from the trainer
-OPTIONS = set(inspect.signature(LSHBatchSampler).parameters) - RESERVED
+# The others follow from the trainer.
+RESERVED = {"labels", "batch_size", "pairs", "drop_last", "self_pairs", "shard", "rearrange", "options"}
+OPTIONS = {*inspect.signature(LSHBatchSampler).parameters, *MiningOptions.__annotations__} - RESERVED
 
 
 @dataclass
@@ -227,7 +228,7 @@ class HardNegatives(TrainerCallback):  # type: ignore[misc]
             return
         for name, kept in saved["samplers"].items():
             # The trainer itself skips what was trained on, so an epoch that has begun is yielded from its first batch.
-            self.samplers[name].load_state_dict({**kept, "cursor": 0, "finished": False})
+            self.samplers[name].load_state_dict(kept, position=0)
 
     def on_epoch_begin(self, args: Any, state: Any, control: Any, **others: Any) -> None:  # noqa: ARG002
         """Tell the samplers, which accelerate may have wrapped so deep that the trainer does not reach them."""

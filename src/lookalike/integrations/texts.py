@@ -1,4 +1,4 @@
-"""Which pairs of texts must not meet in a batch, because a text of one is a text of the other."""
+"""Keep pairs of texts apart that have a text in common."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from lookalike.samplers import LSHBatchSampler
 from lookalike.utils.tensors import checked_labels
@@ -25,7 +23,7 @@ TRIES = 64  # places that are tried for a pair before it stays where it is
 
 
 def pair_sampler(dataset: Any, columns: list[str], labels: Any, batch_size: int, **options: Any) -> LSHBatchSampler:
-    """A sampler of the rows of a `datasets.Dataset` in which no text of one pair is a negative of the same text.
+    """Make a sampler of the rows of a `datasets.Dataset` in which no text is a negative of itself.
 
     Args:
         dataset: Anchors, positives and further negatives in its columns.
@@ -50,7 +48,7 @@ def pair_sampler(dataset: Any, columns: list[str], labels: Any, batch_size: int,
         groups = connected(np.stack([groups, -1 - own], axis=1))
     if len(numbers) > 2 or too_large.any():
         negatives = np.stack(numbers[2:], axis=1) if len(numbers) > 2 else np.empty((len(dataset), 0), np.int64)
-        return TextPairBatchSampler(negatives, members, groups, batch_size, pairs=len(dataset), **options)
+        options["rearrange"] = EqualTextsApart(negatives, members)
     return LSHBatchSampler(groups, batch_size, pairs=len(dataset), **options)
 
 
@@ -89,60 +87,50 @@ def connected(members: Array) -> Array:
         labels = smallest
 
 
-class TextPairBatchSampler(LSHBatchSampler):
-    """An `LSHBatchSampler` of pairs, none of which has a text in common with another of its batch, negatives included.
+class EqualTextsApart:
+    """Rearranges batches of pairs until no pair has a text in common with another of its batch, negatives included.
 
     Labels cannot always say this. In sets whose negatives were mined, every negative is some other pair's positive, and
     almost all pairs would be connected to one label; in others, chains of pairs that share an anchor or a positive are
-    longer than there are batches. So pairs that disagree change places with pairs of other batches instead.
+    longer than there are batches. So pairs that conflict swap places with pairs of other batches instead.
 
     Args:
         negatives: Numbers of the texts that are each pair's own negatives, int64 `[pairs, m]`.
         members: Numbers of its anchor and positive, int64 `[pairs, 2]`.
-        arguments: As in `LSHBatchSampler`.
-        options: Likewise.
     """
 
-    def __init__(self, negatives: Array, members: Array, *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, **options)
+    def __init__(self, negatives: Array, members: Array) -> None:
         everything = np.column_stack([members, negatives])
         numbers = np.unique(everything, return_inverse=True)[1].reshape(everything.shape)
         self._members, self._negatives = numbers[:, :2], numbers[:, 2:]
-        self._warned_of_meetings = False
+        self._warned = False
 
-    def _compose_all(self) -> list[Tensor]:
-        order, offsets, left_out = super()._compose_all()
-        ids = order.numpy().copy()
-        met = self._separate(ids, offsets.numpy(), np.random.default_rng([self.seed, self.epoch, 1]))
-        if met and not self._warned_of_meetings:
-            self._warned_of_meetings = True
+    def __call__(self, ids: Array, offsets: Array, labels: Array | None, rng: np.random.Generator) -> None:
+        """Swap conflicting pairs of an epoch's batches in place, as a sampler's `rearrange`."""
+        met = 0
+        for batch in range(len(offsets) - 1):
+            first, last = int(offsets[batch]), int(offsets[batch + 1])
+            for place in first + self._suspects(ids[first:last]):
+                if self._conflicts(ids[place], np.delete(ids[first:last], place - first)):
+                    met += not self._swap(ids, offsets, labels, int(place), batch, rng)
+        if met and not self._warned:
+            self._warned = True
             logger.warning(
                 "%d pairs are in a batch with a pair that has a text in common with them: no other place was found; "
                 "smaller batches leave more places.",
                 met,
             )
-        return [torch.from_numpy(ids), offsets, left_out]
-
-    def _separate(self, ids: Array, offsets: Array, rng: np.random.Generator) -> int:
-        """Exchange pairs that harm another of their batch; how many found no place."""
-        met = 0
-        for batch in range(len(offsets) - 1):
-            first, last = int(offsets[batch]), int(offsets[batch + 1])
-            for place in first + self._suspects(ids[first:last]):
-                if self._harms(ids[place], np.delete(ids[first:last], place - first)):
-                    met += not self._swap_places(ids, offsets, int(place), batch, rng)
-        return met
 
     def _suspects(self, pairs: Array) -> Array:
-        """Places in a batch of pairs of which a text may stand for another, too; few, and quickly found."""
+        """Find the places in a batch of pairs that may conflict with another; few, and quickly found."""
         members = self._members[pairs]
         values, times = np.unique(members, return_counts=True)
         shared = np.isin(members, values[times > 1]).any(axis=1)
         found: Array = np.flatnonzero(shared | np.isin(self._negatives[pairs], values).any(axis=1))
         return found
 
-    def _harms(self, pair: int, others: Array) -> bool:
-        """Whether a text of the pair is one of the others', unless both have it as a negative."""
+    def _conflicts(self, pair: int, others: Array) -> bool:
+        """Tell whether a text of the pair is one of the others', unless both have it as a negative."""
         theirs = self._members[others][:, :, None]
         return bool(
             (theirs == self._members[pair]).any()
@@ -150,8 +138,10 @@ class TextPairBatchSampler(LSHBatchSampler):
             or (self._negatives[others][:, :, None] == self._members[pair]).any()
         )
 
-    def _swap_places(self, ids: Array, offsets: Array, place: int, batch: int, rng: np.random.Generator) -> bool:
-        labels = self._batch_labels()
+    def _swap(
+        self, ids: Array, offsets: Array, labels: Array | None, place: int, batch: int, rng: np.random.Generator
+    ) -> bool:
+        """Swap a pair with one of another batch where neither conflicts; return whether one was found."""
         here = np.delete(ids[offsets[batch] : offsets[batch + 1]], place - offsets[batch])
         for other in rng.integers(len(ids), size=TRIES):
             there_batch = int(np.searchsorted(offsets, other, side="right")) - 1
@@ -161,7 +151,7 @@ class TextPairBatchSampler(LSHBatchSampler):
             mine, yours = ids[place], ids[other]
             if labels is not None and (labels[mine] in labels[there] or labels[yours] in labels[here]):
                 continue
-            if not self._harms(mine, there) and not self._harms(yours, here):
+            if not self._conflicts(mine, there) and not self._conflicts(yours, here):
                 ids[place], ids[other] = yours, mine
                 return True
         return False

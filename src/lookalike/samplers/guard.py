@@ -1,20 +1,83 @@
 """Likely false negatives, from bits alone: classes whose samples are as near to each other as to their positives."""
 
-import math
-from typing import NamedTuple
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from lookalike.negatives import implied_cosine
 from lookalike.search.plain import popcount
-from lookalike.utils.arrays import Array
 
-SHARE = 0.5  # of both classes' samples that must suspect the other class: more than half, so both sides agree
+if TYPE_CHECKING:
+    from lookalike.samplers.memory import Mined, Remembered
+    from lookalike.samplers.pairing import Pairing
+    from lookalike.utils.arrays import Array
+
+logger = logging.getLogger("lookalike")
+
+AGREEMENT = 0.5  # fraction of both classes' samples that must suspect the other class: more than half, so both agree
+ENOUGH = 1024  # samples of a very large class that are compared with each other
+
+
+class Guard:
+    """Keeps classes apart for an epoch that are likely one.
+
+    Args:
+        limit: A neighbour is suspected of being a positive if its cosine exceeds this fraction of the cosine of the
+            nearest positive.
+    """
+
+    def __init__(self, limit: float) -> None:
+        if not 0 < limit <= 2:
+            raise ValueError(f"guard is a fraction of the positive's cosine, above 0 and at most 2, got {limit}.")
+        self.limit = limit
+        self._warned = False
+
+    def merge(
+        self, mined: Mined, known: Remembered | None, pairing: Pairing, num_batches: int, pairs_per_batch: int
+    ) -> Array:
+        """Return labels in which classes that are likely the same are one, as far as batches can still be filled.
+
+        Args:
+            mined: Neighbours and Hamming distances of all samples.
+            known: Their codes.
+            pairing: The data set.
+            num_batches: Batches per epoch.
+            pairs_per_batch: Their size.
+        """
+        own = pairing.classes().numpy().astype(np.int32)
+        if known is None:
+            return own
+        ids, query = known.ids, known.query.cpu()
+        if known.reference is None:
+            positives = positive_distances(query, query, pairing.classes()[ids])
+        else:
+            positives = positive_distances(query, known.reference.cpu(), None)
+        suspicious = np.zeros(tuple(mined.indices.shape), bool)
+        suspicious[ids.numpy()] = suspected(mined.values[ids], positives, 8 * query.shape[1], self.limit).numpy()
+        pairs = pairing.counts()
+        merged = merged_labels(
+            own, mined.indices.numpy(), suspicious, most=num_batches, fewest=pairs_per_batch, pairs=pairs
+        )
+        logger.info("the guard merged %d of %d labels as likely the same.", merged.num_merged, int((pairs > 0).sum()))
+        if merged.num_refused and not self._warned:
+            self._warned = True
+            logger.warning(
+                "guard: %d pairs of labels are likely the same but may still meet in a batch: %d batches of %d pairs "
+                "leave no room to keep all of them apart. Smaller batches do, and a higher guard suspects fewer.",
+                merged.num_refused,
+                num_batches,
+                pairs_per_batch,
+            )
+        return merged.labels
 
 
 def positive_distances(query_codes: Tensor, positive_codes: Tensor, labels: Tensor | None) -> Tensor:
-    """The Hamming distance of every sample to its nearest positive, int64 [n]; -1 where it has none.
+    """Return the Hamming distance of every sample to its nearest positive, int64 [n]; -1 where it has none.
 
     Args:
         query_codes: uint8 [n, bytes].
@@ -29,25 +92,24 @@ def positive_distances(query_codes: Tensor, positive_codes: Tensor, labels: Tens
     for members in torch.split(order, counts.tolist()):
         if len(members) < 2:
             continue
-        part = query_codes[members[:1024]]  # of a very large class, enough to know how near its samples are
+        part = query_codes[members[:ENOUGH]]
         distances = popcount(part[:, None] ^ part[None]).sum(2, dtype=torch.int64)
         distances.fill_diagonal_(8 * query_codes.shape[1] + 1)
-        nearest[members[:1024]] = distances.amin(1)
-        nearest[members[1024:]] = distances.amin(1).median()
+        nearest[members[:ENOUGH]] = distances.amin(1)
+        nearest[members[ENOUGH:]] = distances.amin(1).median()
     return nearest
 
 
 def suspected(distances: Tensor, positives: Tensor, bits: int, guard: float) -> Tensor:
-    """Which neighbours are likely positives, bool [n, k]: their cosine exceeds `guard` times that of the positive.
+    """Tell which neighbours are likely positives, bool [n, k]: cosines above `guard` times that of the positive.
 
     Args:
         distances: Hamming distances of the neighbours, [n, k], -1 for none.
-        positives: That of the nearest positive, [n], -1 for none.
+        positives: Hamming distance of the nearest positive, [n], -1 for none.
         bits: Length of the codes.
-        guard: Share of the positive's cosine.
+        guard: Fraction of the positive's cosine.
     """
-    cosines = torch.cos(math.pi * distances.double() / bits)
-    limits = guard * torch.cos(math.pi * positives.double() / bits)
+    cosines, limits = implied_cosine(distances, bits), guard * implied_cosine(positives, bits)
     return (cosines > limits[:, None]) & (distances >= 0) & (positives >= 0)[:, None]
 
 
@@ -64,8 +126,8 @@ def merged_labels(
 ) -> Merged:
     """Merge classes that suspect each other, those that agree most first, as far as batches can still be filled.
 
-    Batches hold a label once, so what is merged never meets in a batch; indirect neighbours of both do not bring them
-    together again, as they would if only the edge between them were cut.
+    A batch holds a label once, so merged classes never meet. Cutting only the edge between them would not do:
+    common neighbours would bring them together again.
 
     Args:
         labels: int32 [n].
@@ -96,7 +158,7 @@ def merged_labels(
 
     for (a, b), share in sorted(agreement.items(), key=lambda item: (-item[1], item[0])):
         low, high = sorted((root(a), root(b)))
-        if low == high or share <= SHARE:
+        if low == high or share <= AGREEMENT:
             continue
         costs = bool(total[low] and total[high])
         if total[low] + total[high] > most or (costs and spare <= 0):
@@ -110,6 +172,6 @@ def merged_labels(
 
 
 def _first_of_each(anchors: Array, labels: Array) -> Array:
-    """Positions of the first suspicion of each anchor against each class."""
+    """Return the positions of the first suspicion of each anchor against each class."""
     _, positions = np.unique(np.stack([anchors, labels], axis=1), axis=0, return_index=True)
     return positions

@@ -1,54 +1,112 @@
-"""The batches of one epoch, one after another, with a place that a loader can save."""
+"""The batches of one epoch, one after another, and the place that training has reached in them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+MAX_SKIPPED = 64  # batches after the last observed one that are compared with what is observed; training skips few
+
+
+@dataclass
+class Place:
+    """Where training stands: an epoch, and how many of its batches are done."""
+
+    epoch: int = 0
+    start: int = 0
+    """The batch with which iterations of this epoch begin: not the first one in a restored epoch."""
+    yielded: int = 0
+    """Batches handed out."""
+    observed: int = 0
+    """Batches up to the last one that was observed."""
+    is_finished: bool = False
+    """Whether the last batch was handed out."""
+    follows_observations: bool = False
+    """Whether a batch was ever observed: from then on, being observed is what makes a batch done."""
+
+    @property
+    def num_done(self) -> int:
+        """Batches that a resumed run need not repeat."""
+        return self.observed if self.follows_observations else self.yielded
+
+    def go_to(self, epoch: int) -> None:
+        """Begin an epoch."""
+        self.epoch, self.is_finished = epoch, False
+        self.restart_at(0)
+
+    def restart_at(self, batch: int) -> None:
+        """Let iterations of this epoch begin with a batch."""
+        self.start = self.yielded = self.observed = batch
+
+    def note_observed(self, ids: list[int], batches: OwnBatches, lag: int) -> None:
+        """Find out which of the yielded batches was observed. Anything else does not count as progress.
+
+        Args:
+            ids: What was observed: a whole batch in any order, or a part of one that ends as the batch does.
+            batches: This rank's.
+            lag: How many more batches may lie in between, because they were dealt to other ranks.
+        """
+        if not ids:
+            return
+        for batch in range(self.observed, min(self.yielded, self.observed + MAX_SKIPPED + lag)):
+            members = batches[batch]
+            ends = ids[-1] == members[-1] and ids[0] in members
+            if ends or (len(ids) == len(members) and set(ids) == set(members)):
+                self.observed, self.follows_observations = batch + 1, True
+                return
+
+
+@dataclass(frozen=True)
+class OwnBatches:
+    """The batches of this rank, as the ids they list."""
+
+    ids: Tensor  # int32, one batch after another
+    offsets: Tensor  # int64 [batches + 1]
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def __getitem__(self, batch: int) -> list[int]:
+        first, last = self.offsets[batch : batch + 2].tolist()
+        members: list[int] = self.ids[first:last].tolist()
+        return members
+
 
 class EpochIterator(Iterator[list[int]]):
-    """Yields batches and keeps its own place, so that loaders which prefetch can save theirs.
+    """Yields batches and keeps its own position, so that loaders which prefetch can save theirs.
 
     Args:
-        epoch: Its number.
-        order: The ids of the batches one after another, int32.
-        offsets: Where each batch begins, int64 [batches + 1].
-        start: The first batch to yield.
-        note: Called with the epoch and the number of batches yielded so far, whenever one is.
-        resume: Called with the epoch and a place in it that a loader has restored.
+        batches: Those of the epoch.
+        place: Is told what was yielded, as long as it is in the same epoch.
     """
 
-    def __init__(
-        self,
-        epoch: int,
-        order: Tensor,
-        offsets: Tensor,
-        start: int,
-        *,
-        note: Callable[[int, int], None],
-        resume: Callable[[int, int], None],
-    ) -> None:
-        self._epoch, self._order, self._offsets, self._position = epoch, order, offsets, start
-        self._note, self._resume = note, resume
+    def __init__(self, batches: OwnBatches, place: Place) -> None:
+        self._batches, self._place = batches, place
+        self._epoch, self._position = place.epoch, place.start
 
     def __next__(self) -> list[int]:
-        if self._position >= len(self._offsets) - 1:
+        if self._position >= len(self._batches):
             raise StopIteration
-        first, last = self._offsets[self._position : self._position + 2].tolist()
+        batch = self._batches[self._position]
         self._position += 1
-        self._note(self._epoch, self._position)
-        batch: list[int] = self._order[first:last].tolist()
+        if self._epoch == self._place.epoch:
+            # The last batch ends the epoch, not StopIteration: a trainer that knows the length never asks for more.
+            self._place.yielded, self._place.is_finished = self._position, self._position >= len(self._batches)
         return batch
 
     def state_dict(self) -> dict[str, int]:
-        """Return the place, for `torchdata`'s StatefulDataLoader."""
+        """Return the position, for `torchdata`'s StatefulDataLoader."""
         return {"epoch": self._epoch, "position": self._position}
 
     def load_state_dict(self, state: dict[str, int]) -> None:
-        """Go to a place in the same epoch; one in an epoch that is over means the beginning of this one."""
-        if state["epoch"] == self._epoch:
-            self._position = state["position"]
-            self._resume(self._epoch, self._position)
+        """Go to a position in the same epoch; one in an epoch that is over means the beginning of this one."""
+        if state["epoch"] != self._epoch:
+            return
+        self._position = state["position"]
+        if self._epoch == self._place.epoch:
+            self._place.restart_at(self._position)
+            self._place.is_finished = self._position >= len(self._batches)

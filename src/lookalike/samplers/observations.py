@@ -1,4 +1,4 @@
-"""Checks of what `observe` is given, made before any of it is kept."""
+"""Check what `observe` is given, before any of it is kept."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-def checked_towers(given: dict[str, Any], *, paired: bool) -> dict[str, Tensor]:
-    """Return the embeddings by tower: query and reference for pairs, else one tower."""
-    names = ("query", "reference") if paired else ("embeddings",)
+def checked_towers(given: dict[str, Any], names: tuple[str, ...], method: str = "observe") -> dict[str, Tensor]:
+    """Return the embeddings by tower; a sampler takes all of its towers and no other."""
     if any((x is None) == (name in names) for name, x in given.items()):
-        expected = "query=... and reference=..." if paired else "embeddings"
-        raise ValueError(f"observe() of {'paired' if paired else 'labelled'} data takes ids and {expected}.")
+        kind, expected = ("paired", "query=... and reference=...") if len(names) > 1 else ("labelled", "embeddings")
+        ids = "ids and " if method == "observe" else ""
+        raise ValueError(f"{method}() of {kind} data takes {ids}{expected}.")
     return {name: as_tensor(given[name], name) for name in names}
 
 

@@ -1,8 +1,11 @@
 """Random batches, one pair per label: the baseline."""
 
-from typing import Any
+from __future__ import annotations
 
-from lookalike.samplers.epochs import EpochBatchSampler
+from typing import Any, Unpack
+
+from lookalike.samplers.epochs import EpochBatchSampler, EpochOptions
+from lookalike.samplers.pairing import make_pairing
 
 
 class RandomBatchSampler(EpochBatchSampler):
@@ -10,12 +13,11 @@ class RandomBatchSampler(EpochBatchSampler):
 
     Args:
         labels: Integers, one per sample; or, with `pairs`, one per pair or None.
-        batch_size: Sample ids per batch, two per pair; with `pairs`, pair ids per batch.
+        batch_size: Ids that a batch lists: two sample ids per pair; with `pairs`, one pair id per pair.
         pairs: Number of pairs of a paired data set.
-        seed: Decides the order; the same on all ranks.
-        drop_last: Leave out the last batch if it is short.
         self_pairs: Pair a label's only sample with itself instead of leaving it out.
-        shard: Deal batches to the ranks of `torch.distributed`; False where the loader does that.
+        seed: Decides the order; the same on all ranks.
+        options: `drop_last` and `shard`, as in `EpochBatchSampler`.
 
     Examples:
         >>> sampler = RandomBatchSampler([0, 0, 1, 1, 2, 2], batch_size=4)
@@ -29,18 +31,9 @@ class RandomBatchSampler(EpochBatchSampler):
         batch_size: int,
         *,
         pairs: int | None = None,
-        seed: int = 0,
-        drop_last: bool = False,
         self_pairs: bool = False,
-        shard: bool = True,
+        seed: int = 0,
+        **options: Unpack[EpochOptions],
     ) -> None:
-        super().__init__(
-            labels,
-            batch_size,
-            pairs=pairs,
-            hardness=0.0,
-            seed=seed,
-            drop_last=drop_last,
-            self_pairs=self_pairs,
-            shard=shard,
-        )
+        pairing = make_pairing(labels, pairs, self_pairs=self_pairs)
+        super().__init__(pairing, batch_size, hardness=0.0, seed=seed, **options)

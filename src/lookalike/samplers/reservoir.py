@@ -58,6 +58,11 @@ class Reservoir:
         self.rows[places] = rows
         self.seen[places] = True
 
+    def known_rows(self, places: Tensor) -> Tensor:
+        """Return the embeddings at some places that were seen, float32 [len(places), dim]."""
+        assert self.rows is not None  # noqa: S101 - some were seen
+        return self.rows[places]
+
     def flush(self) -> None:
         """Wait for the rows that are still on their way."""
         self._arrivals.flush()

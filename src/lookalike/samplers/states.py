@@ -10,7 +10,7 @@ from torch import Tensor
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-VERSION = 3
+VERSION = 4
 
 
 def check_state(state: Any, identity: dict[str, Any], num_batches: int, num_samples: int) -> None:

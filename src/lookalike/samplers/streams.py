@@ -38,7 +38,7 @@ class CodeStream:
         # float64 [dim + 2] on the embeddings' device: their sum, the sum of their squared norms, and their number;
         self._total: Tensor | None = None  # of what this rank has seen since the ranks last exchanged it,
         self._shared: Tensor | None = None  # and of what all had seen in this epoch by then.
-        self._gathering = Gathering()
+        self.gathering = Gathering()
         self._arrivals = Arrivals(self._store)
         self._fresh = torch.zeros_like(self.table.marks)  # which samples came in this epoch
         self._num_refused = 0
@@ -52,10 +52,10 @@ class CodeStream:
         with torch.inference_mode(mode=False), torch.no_grad():  # what is kept must outlive an inference mode
             if self.hasher is None:
                 self.hasher = SignHasher(x.shape[1], self.table.bits, seed=self.seed, center=self.center)
-            rows = self._gathering.rows
-            for chunk in self._gathering.add(ids, x):
+            rows = self.gathering.rows
+            for chunk in self.gathering.add(ids, x):
                 self._hash(*chunk)
-            if self._state and self._gathering.rows is not rows:
+            if self._state and self.gathering.rows is not rows:
                 self._update_state()
 
     def _hash(self, ids: Tensor, x: Tensor) -> None:
@@ -75,7 +75,8 @@ class CodeStream:
         self._total[-1] += finite.sum()
         if not self._has_epoch_mean:
             total = self._total if self._shared is None else self._total + self._shared
-            self.hasher.mean.copy_(total[:-2] / total[-1].clamp(min=1), non_blocking=True)
+            count = total[-1].clamp(min=1)
+            self.hasher.set_mean(total[:-2] / count, count)
         codes, _ = self.hasher.encode_flagged(x)
         self._arrivals.send(ids, codes, finite)
         if new and self._state:
@@ -106,7 +107,7 @@ class CodeStream:
     def flush(self) -> None:
         """Hash what was put aside, and wait for the codes that are still on their way."""
         with torch.inference_mode(mode=False), torch.no_grad():
-            for chunk in self._gathering.take():
+            for chunk in self.gathering.take():
                 self._hash(*chunk)
         self._arrivals.flush()
 
@@ -136,8 +137,7 @@ class CodeStream:
         total = torch.stack(parts).sum(0) if parts else torch.zeros(2, dtype=torch.float64)
         if self.hasher is not None and float(total[-1]) > 0:
             mean = total[:-2] / total[-1]
-            self.hasher.mean.copy_(mean)
-            self.hasher.count.fill_(int(total[-1]))
+            self.hasher.set_mean(mean, int(total[-1]))
             self._has_epoch_mean = True
             self.has_collapsed = _have_collapsed(mean, float(total[-2] / total[-1]))
         if self._total is not None:
@@ -158,7 +158,7 @@ class CodeStream:
             codes=self.table.codes,
             marks=self.table.marks,
             fresh=self._fresh,
-            aside=self._gathering.state_dict(),
+            aside=self.gathering.state_dict(),
             total=self._total,
             shared=self._shared,
             has_epoch_mean=self._has_epoch_mean,
@@ -187,7 +187,7 @@ class CodeStream:
                 if dim is None:
                     raise states.damaged(f"it has a {name} without a rotation")
                 states.check_tensor(state, name, torch.float64, [dim + 2])
-        self._gathering.check_state(state.get("aside"), len(self.table), dim)
+        self.gathering.check_state(state.get("aside"), len(self.table), dim)
         return dim
 
     def load_state_dict(self, state: dict[str, Any], *, is_own: bool = True) -> bool:
@@ -196,7 +196,7 @@ class CodeStream:
         Returns whether nothing had to be left out.
         """
         self._arrivals.clear()
-        self._gathering.load_state_dict(state["aside"])
+        self.gathering.load_state_dict(state["aside"])
         self.table.codes.copy_(state["codes"])
         self.table.marks.copy_(state["marks"])
         self._fresh.copy_(state["fresh"])
@@ -210,7 +210,7 @@ class CodeStream:
             self.hasher.load_state_dict(state["hasher"])
         is_whole = is_own or not self._has_unshared()
         if not is_own:
-            self._gathering.clear()
+            self.gathering.clear()
             self._fresh.zero_()
             self._total = None
         if self._state:  # whoever asked for it before has what is current
@@ -219,7 +219,7 @@ class CodeStream:
 
     def _has_unshared(self) -> bool:
         """Whether something was observed that other ranks have not been sent."""
-        return bool(self._fresh.any()) or int(self._gathering.count) > 0
+        return bool(self._fresh.any()) or int(self.gathering.count) > 0
 
 
 def _have_collapsed(mean: Tensor, squares: float) -> bool:

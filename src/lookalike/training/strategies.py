@@ -12,6 +12,7 @@ import torch
 from lookalike.analysis.bits import MAX_BITS
 from lookalike.batches import GRAPH_NEIGHBOURS
 from lookalike.losses import InfoNCE
+from lookalike.negatives import Filters
 from lookalike.samplers import EpochBatchSampler, LSHBatchSampler, PreEpochBatchSampler, RandomBatchSampler
 from lookalike.samplers.warmup import compile_kernels
 from lookalike.search import hamming_topk, search_device
@@ -47,7 +48,7 @@ def make_sampler(part: Sampled, settings: Settings, exclude: tuple[Tensor, Tenso
     if settings.sampler in ("random", "batchhard"):
         return RandomBatchSampler(part.labels, batch_size, **common)
     common |= {
-        "exclude": exclude,
+        "filters": Filters(exclude=exclude),
         "hardness": settings.hardness,
         "clusters": settings.clusters,
         "method": settings.method,

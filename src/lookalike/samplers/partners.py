@@ -1,9 +1,8 @@
-"""Labelled samples -> pairs: every sample with the farthest sample of its label that is still free."""
+"""Pair labelled samples: every sample with the farthest sample of its label that is still free."""
 
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from lookalike.utils.arrays import Array
@@ -13,7 +12,7 @@ LARGEST_GROUP = 1024  # larger classes are paired within random groups of this s
 
 
 def count_pairs(counts: Array, *, self_pairs: bool) -> Array:
-    """Pairs per label: half its samples, an odd one out borrows a partner; a single one pairs with itself or not."""
+    """Count the pairs of each label: half its samples; an odd one out borrows a partner, a single one needs itself."""
     pairs = (np.asarray(counts, np.int64) + 1) // 2
     return pairs if self_pairs else np.where(np.asarray(counts) == 1, 0, pairs)
 
@@ -41,16 +40,6 @@ def pair_samples(
     return anchors, positives
 
 
-def neighbours_of_pairs(near: Tensor, anchors: Array, positives: Array) -> Tensor:
-    """Neighbours of samples -> neighbours of pairs: those of the anchor and of the positive in turns."""
-    pair_of = np.full(len(near), -1, np.int32)
-    pair_of[positives] = np.arange(len(anchors), dtype=np.int32)
-    pair_of[anchors] = np.arange(len(anchors), dtype=np.int32)
-    samples = near.numpy()[:, : max(1, near.shape[1] // 2)]
-    both = np.stack([samples[anchors], samples[positives]], axis=2).reshape(len(anchors), -1)
-    return torch.from_numpy(np.where(both >= 0, pair_of[both], -1))
-
-
 def _words(codes: Array) -> Array:
     padded = codes if codes.shape[1] % 8 == 0 else np.pad(codes, ((0, 0), (0, -codes.shape[1] % 8)))
     return np.ascontiguousarray(padded).view(np.uint64)
@@ -66,7 +55,7 @@ def _popcount(x: Any) -> int:
 
 @kernel
 def _farthest(distances: Any, taken: Any, size: int, i: int) -> int:
-    """The farthest free sample; where none is left, of all others: the odd one out borrows; else itself."""
+    """Return the farthest free sample, the farthest of all where none is free, or the sample itself if it is alone."""
     best, farthest = -1, -1
     for j in range(size):
         if j != i and not taken[j] and distances[i, j] > farthest:

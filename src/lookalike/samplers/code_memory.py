@@ -1,0 +1,223 @@
+"""Codes of the whole training set, by sample id: what the paper is about."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from lookalike.analysis.bits import MIN_ROWS, BitsPlan, plan_from_codes
+from lookalike.negatives import hard_negatives
+from lookalike.samplers import states
+from lookalike.samplers.memory import Memory, Remembered
+from lookalike.samplers.reservoir import Reservoir
+from lookalike.samplers.streams import CodeStream
+from lookalike.search import search_device
+from lookalike.utils import ranks
+from lookalike.utils.checks import checked_bits
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from lookalike.codes import CodeTable
+    from lookalike.samplers.pairing import Pairing
+
+logger = logging.getLogger("lookalike")
+
+
+class CodeMemory(Memory):
+    """Codes of bits / 8 bytes per sample and tower, written as the embeddings stream by.
+
+    Args:
+        pairing: The data set.
+        bits: Length of the codes, or "auto": chosen at the end of every epoch.
+        max_bits: The longest codes that "auto" may choose.
+        target_overlap: Fraction of the true k nearest that "auto" aims for.
+        k: How many nearest count for "auto".
+        center: Fraction of the mean to subtract before hashing.
+        seed: Decides the rotation.
+    """
+
+    def __init__(
+        self,
+        pairing: Pairing,
+        bits: int | str,
+        *,
+        max_bits: int,
+        target_overlap: float,
+        k: int,
+        center: float,
+        seed: int,
+    ) -> None:
+        self.auto = isinstance(bits, str)
+        if isinstance(bits, str) and bits != "auto":
+            raise ValueError(f'bits must be a number or "auto", got {bits!r}.')
+        if not 0 < target_overlap <= 1:
+            raise ValueError(f"target_overlap must be above 0 and at most 1, got {target_overlap}.")
+        self.bits = self.max_bits = checked_bits(max_bits if self.auto else bits)
+        self.target_overlap, self.k, self.center = target_overlap, k, center
+        self.plan: BitsPlan | None = None  # the last that "auto" made, on rank 0
+        n = pairing.num_samples
+        self._pairing = pairing
+        self.streams = {tower: CodeStream(n, self.bits, seed=seed, center=center) for tower in pairing.towers}
+        self.reservoirs = {tower: Reservoir(n, seed=seed) for tower in pairing.towers} if self.auto else {}
+        self._has_chosen = self._warned_of_target = self._warned_of_collapse = False
+
+    @property
+    def dim(self) -> int | None:
+        """Dimension of the embeddings; None as long as there were none."""
+        return next((stream.hasher.dim for stream in self.streams.values() if stream.hasher is not None), None)
+
+    @property
+    def tables(self) -> dict[str, CodeTable]:
+        """The codes by tower; with "auto" their first `bits` bits are in use."""
+        return {tower: stream.table for tower, stream in self.streams.items()}
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of the codes, of a bit per sample that marks them as known, and of the reservoir of "auto"."""
+        codes = sum(part.nbytes for table in self.tables.values() for part in (table.codes, table.marks))
+        return codes + sum(reservoir.nbytes for reservoir in self.reservoirs.values())
+
+    def write(self, tower: str, ids: Tensor, x: Tensor) -> None:
+        """Hash embeddings and remember their codes."""
+        self.streams[tower].write(ids, x)
+        if self.auto:
+            self.reservoirs[tower].write(ids, x)
+
+    def exchange(self) -> None:
+        """Take over what other ranks have observed since the last exchange."""
+        for stream in self.streams.values():
+            stream.exchange()
+        for reservoir in self.reservoirs.values():
+            reservoir.exchange()
+
+    def end_epoch(self, epoch: int) -> None:
+        """Centre the next codes by this epoch's mean, and let "auto" choose the bits to search."""
+        for stream in self.streams.values():
+            stream.end_epoch()
+        if self.auto:
+            self._choose_bits(epoch)
+        if ranks.world()[0] == 0 and not self._warned_of_collapse:
+            self._warned_of_collapse = any(stream.has_collapsed for stream in self.streams.values())
+            if self._warned_of_collapse:
+                logger.warning(
+                    "the embeddings have collapsed: those of the last epoch are almost the same for all samples, so no "
+                    "negative is harder than another. Lower the learning rate, warm it up longer, or check loss and "
+                    "data."
+                )
+
+    def _choose_bits(self, epoch: int) -> None:
+        """Shorten or lengthen the prefix that is searched, by what the epoch that has ended says."""
+        usable = torch.stack([reservoir.end_epoch() for reservoir in self.reservoirs.values()]).all(0)
+        places = usable.nonzero().flatten()
+        if len(places) < min(self._pairing.num_samples, MIN_ROWS):  # nothing was observed yet, or too little
+            return
+
+        def chosen() -> list[Tensor]:
+            self.plan = self._plan_bits(places)
+            return [torch.tensor(self.plan.bits)]
+
+        before = self.bits
+        self.bits = int(ranks.from_first(chosen)[0])  # predicted once: ranks may round differently
+        if self.plan is not None and (self.bits != before or not self._has_chosen):
+            logger.info("bits for epoch %d: %s.", epoch, self.plan.reason)
+        self._has_chosen = True
+        if self.plan is not None and not self.plan.meets_target and not self._warned_of_target:
+            self._warned_of_target = True
+            logger.warning("%s; lower target_overlap or raise max_bits.", self.plan.reason)
+
+    def _plan_bits(self, places: Tensor) -> BitsPlan:
+        reservoirs, tables = list(self.reservoirs.values()), list(self.tables.values())
+        ids = reservoirs[0].ids[places]
+        query, reference = (reservoirs[tower].known_rows(places) for tower in (0, -1))
+        query_codes, reference_codes = (tables[tower].codes[ids] for tower in (0, -1))
+        return plan_from_codes(
+            query,
+            reference,
+            query_codes,
+            reference_codes,
+            self._pairing.classes()[ids],
+            n=tables[0].num_seen,
+            k=self.k,
+            target=self.target_overlap,
+            current=self.bits if self._has_chosen else None,
+        )
+
+    def rows(self, k: int) -> Remembered | None:
+        """Return the codes of the samples that have one in every tower, on the device that searches them best."""
+        device = search_device(next(iter(self.streams.values())).device, self.bits, k)
+        tables = list(self.tables.values())
+        ids = torch.stack([table.seen for table in tables]).all(0).nonzero().flatten()
+        if len(ids) == 0:
+            return None
+        query, *reference = (self._prefix(table, ids).to(device) for table in tables)
+        return Remembered(ids, query, reference[0] if reference else None)
+
+    def _prefix(self, table: CodeTable, ids: Tensor) -> Tensor:
+        """Return the bits in use of some samples."""
+        codes = table.codes if len(ids) == len(table) else table.codes[ids]
+        return codes[:, : self.bits // 8].contiguous()
+
+    def search(self, *rows: Any, **options: Any) -> tuple[Tensor, Tensor]:
+        """Find hard negatives among codes."""
+        return hard_negatives(*rows, **options)
+
+    def pairing_codes(self) -> Tensor | None:
+        """Return the codes of labelled data, if there are any."""
+        tables = list(self.tables.values())
+        if len(tables) > 1 or not tables[0].num_seen:
+            return None
+        return self._prefix(tables[0], torch.arange(len(tables[0])))
+
+    def num_missing(self, expected: Tensor) -> int:
+        """Count the expected samples without a code, less those that were refused for NaN, which was reported."""
+        unseen = int((expected & ~next(iter(self.tables.values())).seen).sum())
+        return unseen - sum(stream.refused_before for stream in self.streams.values())
+
+    def identity(self) -> dict[str, Any]:
+        """Return what must be the same on every rank, and in a state and the sampler that loads it."""
+        own: dict[str, Any] = {"bits": "auto" if self.auto else self.bits, "center": self.center}
+        return own | ({"max_bits": self.max_bits, "target_overlap": self.target_overlap} if self.auto else {})
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return codes, rotations and means, and what "auto" has chosen."""
+        state: dict[str, Any] = {tower: stream.state_dict() for tower, stream in self.streams.items()}
+        if self.auto:
+            state["reservoirs"] = {tower: reservoir.state_dict() for tower, reservoir in self.reservoirs.items()}
+            plan = None if self.plan is None else asdict(self.plan)
+            state["auto"] = {"bits": self.bits, "has_chosen": self._has_chosen, "plan": plan}
+        return state
+
+    def check_state(self, state: dict[str, Any]) -> None:
+        """Raise a ValueError if `load_state_dict` could not load it."""
+        dims = {stream.check_state(state.get(tower)) for tower, stream in self.streams.items()}
+        if len(dims) > 1:
+            raise states.damaged(f"its towers have the dimensions {' and '.join(map(str, dims))}")
+        for tower, reservoir in self.reservoirs.items():
+            reservoir.check_state(states.entry(state, "reservoirs", dict).get(tower), *dims)
+        if self.auto:
+            if not 0 < states.entry(states.entry(state, "auto", dict), "bits", int) <= self.max_bits:
+                raise states.damaged(f"bits in use are {state['auto']['bits']}")
+            states.entry(state["auto"], "has_chosen", bool)
+            _check_plan(states.optional(state["auto"], "plan", dict))
+
+    def load_state_dict(self, state: dict[str, Any], *, is_own: bool) -> bool:
+        """Load a state and return whether all of it could be used."""
+        is_whole = [stream.load_state_dict(state[tower], is_own=is_own) for tower, stream in self.streams.items()]
+        for tower, reservoir in self.reservoirs.items():
+            reservoir.load_state_dict(state["reservoirs"][tower])
+        if self.auto:
+            self.bits, self._has_chosen = state["auto"]["bits"], state["auto"]["has_chosen"]
+            self.plan = None if state["auto"]["plan"] is None else BitsPlan(**state["auto"]["plan"])
+        return all(is_whole)
+
+
+def _check_plan(plan: dict[str, Any] | None) -> None:
+    try:
+        if plan is not None:
+            BitsPlan(**plan)
+    except TypeError as error:
+        raise states.damaged(f"the plan of its bits is another ({error})") from None

@@ -1,0 +1,117 @@
+"""What a sampler remembers of the embeddings from one epoch to the next: nothing, floats or codes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+
+from lookalike.utils.lists import Lists, lists_among
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from lookalike.negatives import Filters
+    from lookalike.samplers.pairing import Pairing
+
+
+class Remembered(NamedTuple):
+    """Rows to search, of the samples that have one in every tower."""
+
+    ids: Tensor  # int64 [m], ascending
+    query: Tensor  # [m, width]
+    reference: Tensor | None  # [m, width]; None where queries are searched among themselves
+
+
+class Mined(NamedTuple):
+    """The hard negatives of every sample, nearest first."""
+
+    indices: Tensor  # int64 [n, k], -1 for none
+    values: Tensor  # distances or similarities, [n, k]
+
+
+class Memory:
+    """What the next epoch is composed from. This one remembers nothing, for random batches."""
+
+    @property
+    def dim(self) -> int | None:
+        """Dimension of the embeddings; None as long as there were none."""
+        return None
+
+    @property
+    def nbytes(self) -> int:
+        """Memory that is kept between epochs."""
+        return 0
+
+    def write(self, tower: str, ids: Tensor, x: Tensor) -> None:
+        """Remember embeddings `[len(ids), dim]` of one tower."""
+
+    def exchange(self) -> None:
+        """Bring all ranks to the same knowledge; every rank calls it."""
+
+    def end_epoch(self, epoch: int) -> None:
+        """Prepare what was written for the composition of an epoch."""
+
+    def rows(self, k: int) -> Remembered | None:  # noqa: ARG002 - others use it
+        """Return what to search for k neighbours each, where it is searched best; None if nothing is known."""
+        return None
+
+    def search(self, *rows: Any, **options: Any) -> tuple[Tensor, Tensor]:
+        """Find hard negatives among such rows, as `hard_negatives` does: values and indices."""
+        raise NotImplementedError
+
+    def pairing_codes(self) -> Tensor | None:
+        """Return codes of all samples that tell near positives from far ones, uint8 [n, bytes], if there are any."""
+        return None
+
+    def num_missing(self, expected: Tensor) -> int:  # noqa: ARG002 - others use it
+        """Count the expected samples, bool [n], that should have been observed and never were."""
+        return 0
+
+    def identity(self) -> dict[str, Any]:
+        """Return what must be the same on every rank, and in a state and the sampler that loads it."""
+        return {}
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the memory as tensors that stay up to date, because loaders ask ahead of what they save."""
+        return {}
+
+    def check_state(self, state: dict[str, Any]) -> None:
+        """Raise a ValueError if `load_state_dict` could not load it."""
+
+    def load_state_dict(self, state: dict[str, Any], *, is_own: bool) -> bool:  # noqa: ARG002 - others use it
+        """Load a state and return whether all of it could be used.
+
+        A state of another rank holds observations which that rank will contribute to the next exchange itself.
+        """
+        return True
+
+
+def mine(memory: Memory, pairing: Pairing, k: int, filters: Filters, exclude: Lists | None) -> Mined | None:
+    """Find the hard negatives of all samples; None if the memory is empty.
+
+    Args:
+        memory: What is known of them.
+        pairing: Their labels.
+        k: Negatives per sample.
+        filters: Which neighbours count; its own `exclude` is ignored in favour of
+        exclude: ids to exclude as negatives, per sample.
+    """
+    found = memory.rows(k)
+    if found is None:
+        return None
+    ids, query, reference = found
+    n, labels = pairing.num_samples, pairing.classes()
+    everyone = len(ids) == n
+    if exclude is not None and not everyone:
+        exclude = lists_among(exclude, ids, ids)
+    options = {} if reference is None else {"reference": reference, "reference_labels": labels[ids]}
+    values, indices = memory.search(query, labels[ids], k, filters=replace(filters, exclude=exclude), **options)
+    values, indices = values.cpu(), indices.cpu()
+    if everyone:
+        return Mined(indices, values)
+    all_indices, all_values = torch.full((n, k), -1), torch.full((n, k), -1, dtype=values.dtype)
+    all_indices[ids] = torch.where(indices >= 0, ids[indices], -1)
+    all_values[ids] = values
+    return Mined(all_indices, all_values)

@@ -1,0 +1,214 @@
+"""What a batch is made of: pairs of labelled samples, drawn anew every epoch, or the pairs of a paired data set."""
+
+from __future__ import annotations
+
+import logging
+import zlib
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+import numpy as np
+import torch
+
+from lookalike.samplers.partners import count_pairs, pair_samples
+from lookalike.utils.checks import checked_positive
+from lookalike.utils.tensors import checked_integers
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from lookalike.utils.arrays import Array
+
+logger = logging.getLogger("lookalike")
+
+
+class Pairs(NamedTuple):
+    """The pairs of one epoch: the query sample and the reference sample of each, int32 [num_pairs]."""
+
+    query: Array
+    reference: Array
+
+
+class Pairing(Protocol):
+    """How a data set becomes pairs. Decided once, so that nothing else asks which kind of data set it is."""
+
+    towers: tuple[str, ...]
+    """Names of the embeddings that `observe` takes."""
+    ids_per_pair: int
+    """Ids that a batch lists for each pair."""
+    num_samples: int
+    self_pairs: bool
+    """Whether a sample may be its own positive, so that a batch lists it twice."""
+
+    @property
+    def labels(self) -> Array | None:
+        """int32 [n], of which no two may meet in a batch; None where every pair is its own label."""
+
+    def identity(self) -> dict[str, Any]:
+        """Return what must be the same on every rank, and in a state and the sampler that loads it."""
+
+    def counts(self) -> Array:
+        """Count the pairs of each label."""
+
+    def classes(self) -> Tensor:
+        """Return a label for every sample or pair, int64 [n]."""
+
+    def expected(self) -> Tensor:
+        """Tell which samples are in some pair, bool [n]."""
+
+    def draw(self, codes: Tensor | None, rng: np.random.Generator) -> Pairs:
+        """Draw the pairs of an epoch; `codes` of all samples, uint8 [n, bytes], decide which positives are hard."""
+
+    def neighbours(self, near: Tensor, pairs: Pairs) -> Tensor:
+        """Turn neighbours of samples, [n, k] with -1 for none, into neighbours of pairs."""
+
+    def listed(self, batch_ids: Array, pairs: Pairs) -> Array:
+        """Turn numbers of pairs into the ids that batches list."""
+
+
+def make_pairing(labels: Any, pairs: int | None, *, self_pairs: bool = False) -> Pairing:
+    """Choose the pairing that a sampler's arguments describe.
+
+    Raises:
+        ValueError: There are neither labels nor pairs, or the labels allow no pair.
+    """
+    if pairs is not None:
+        return Paired(pairs, labels)
+    if labels is None:
+        raise ValueError("labels are missing: give one per sample, or, for a data set of pairs, pairs=how many.")
+    return Labelled(labels, self_pairs=self_pairs)
+
+
+class Labelled:
+    """Labelled samples: a pair is an anchor and a positive of its label, and a batch lists both, one after the other.
+
+    Args:
+        labels: Integers, one per sample.
+        self_pairs: Pair a label's only sample with itself, for two augmented views, instead of leaving it out.
+    """
+
+    towers: tuple[str, ...] = ("embeddings",)
+    ids_per_pair = 2
+
+    def __init__(self, labels: Any, *, self_pairs: bool = False) -> None:
+        self.labels: Array = compact_labels(labels)
+        self.self_pairs = self_pairs
+        if not self_pairs:
+            _check_positives(self.labels)
+        self.num_samples = len(self.labels)
+
+    def identity(self) -> dict[str, Any]:
+        """Return kind, size and checksum of the data set."""
+        return _identity(self)
+
+    def counts(self) -> Array:
+        """Count the pairs of each label."""
+        return count_pairs(np.bincount(self.labels), self_pairs=self.self_pairs)
+
+    def classes(self) -> Tensor:
+        """Return the labels, int64 [n]."""
+        return torch.from_numpy(self.labels).long()
+
+    def expected(self) -> Tensor:
+        """Tell which samples are in some pair: those with a positive."""
+        return torch.from_numpy(self.counts()[self.labels] > 0)
+
+    def draw(self, codes: Tensor | None, rng: np.random.Generator) -> Pairs:
+        """Pair every sample with the farthest sample of its label that is still free."""
+        return Pairs(*pair_samples(codes, self.labels, rng, self_pairs=self.self_pairs))
+
+    def neighbours(self, near: Tensor, pairs: Pairs) -> Tensor:
+        """Take the neighbours of the anchor and of the positive in turns."""
+        pair_of = np.full(len(near), -1, np.int32)
+        for side in (pairs.reference, pairs.query):
+            pair_of[side] = np.arange(len(side), dtype=np.int32)
+        samples = near.numpy()[:, : max(1, near.shape[1] // 2)]
+        both = np.stack([samples[pairs.query], samples[pairs.reference]], axis=2).reshape(len(pairs.query), -1)
+        return torch.from_numpy(np.where(both >= 0, pair_of[both], -1))
+
+    def listed(self, batch_ids: Array, pairs: Pairs) -> Array:
+        """List anchor and positive of each pair, one after the other."""
+        return np.stack([pairs.query[batch_ids], pairs.reference[batch_ids]], axis=1).reshape(-1)
+
+
+class Paired:
+    """A data set of pairs: pair i is query i with reference i, and a batch lists pair ids.
+
+    Args:
+        pairs: How many there are.
+        labels: Integers, one per pair, where several pairs must not meet in a batch; None where none share a label.
+    """
+
+    towers: tuple[str, ...] = ("query", "reference")
+    ids_per_pair = 1
+    self_pairs = False
+
+    def __init__(self, pairs: int, labels: Any = None) -> None:
+        self.num_samples = checked_positive("pairs", pairs)
+        self.labels: Array | None = None if labels is None else compact_labels(labels)
+        if self.labels is not None and len(self.labels) != pairs:
+            raise ValueError(f"labels must have one label per pair, {pairs}, got {len(self.labels)}.")
+
+    def identity(self) -> dict[str, Any]:
+        """Return kind, size and checksum of the data set."""
+        return _identity(self)
+
+    def counts(self) -> Array:
+        """Count the pairs of each label."""
+        return np.ones(self.num_samples, np.int64) if self.labels is None else np.bincount(self.labels)
+
+    def classes(self) -> Tensor:
+        """Return the labels, or a label of its own for every pair, int64 [n]."""
+        return torch.arange(self.num_samples) if self.labels is None else torch.from_numpy(self.labels).long()
+
+    def expected(self) -> Tensor:
+        """Tell that every pair takes part."""
+        return torch.ones(self.num_samples, dtype=torch.bool)
+
+    def draw(self, codes: Tensor | None, rng: np.random.Generator) -> Pairs:  # noqa: ARG002 - as `Pairing` has it
+        """Return the pairs, which are the same in every epoch."""
+        ids = np.arange(self.num_samples, dtype=np.int32)
+        return Pairs(ids, ids)
+
+    def neighbours(self, near: Tensor, pairs: Pairs) -> Tensor:  # noqa: ARG002 - as `Pairing` has it
+        """Return the neighbours as they are: samples are pairs."""
+        return near
+
+    def listed(self, batch_ids: Array, pairs: Pairs) -> Array:  # noqa: ARG002 - as `Pairing` has it
+        """Return the numbers as they are: pair ids."""
+        return batch_ids
+
+
+def _identity(pairing: Pairing) -> dict[str, Any]:
+    return {
+        "paired": pairing.ids_per_pair == 1,
+        "samples": pairing.num_samples,
+        "labels (checksum)": 0 if pairing.labels is None else zlib.crc32(pairing.labels.tobytes()),
+        "self_pairs": pairing.self_pairs,
+    }
+
+
+def compact_labels(labels: Any) -> Array:
+    """Return the labels as int32 [n], renumbered where their values are too large to count by."""
+    numbers = checked_integers("labels", labels).cpu().numpy()
+    if numbers.min(initial=0) < 0 or numbers.max(initial=0) >= 2 * len(numbers):  # not worth an array of counts
+        numbers = np.unique(numbers, return_inverse=True)[1]
+    return numbers.astype(np.int32)
+
+
+def _check_positives(labels: Array) -> None:
+    """Report samples that are the only one of their label; raise a ValueError if all are."""
+    if len(labels) == 0:
+        raise ValueError("there are no labels: give one per sample.")
+    alone = int((np.bincount(labels) == 1).sum())
+    if alone == len(labels):
+        raise ValueError(
+            f"all {alone} labels are different, so no sample has a positive: for a data set of pairs give "
+            "pairs=how many, for two augmented views of each sample self_pairs=True."
+        )
+    if alone:
+        logger.warning(
+            "%d of %d samples are the only one of their label: without a positive they are left out. "
+            "self_pairs=True pairs each with itself, for two augmented views.",
+            alone,
+            len(labels),
+        )
