@@ -214,7 +214,7 @@ def test_a_checkpoint_without_a_state_for_all_ranks_is_said(trainer_of, tmp_path
     HardNegatives(bits=64).attach(resumed)
     with caplog.at_level(logging.WARNING, "lookalike"):
         resumed.train(resume_from_checkpoint=str(tmp_path / "checkpoint-5"))
-    assert "the run goes on with an epoch of random batches" in caplog.text
+    assert "the run resumes with an epoch of random batches" in caplog.text
 
 
 class Deaf(torch.nn.Module):

@@ -1,19 +1,17 @@
-"""Hard negatives inside Lightning's trainer: a callback next to the sampler."""
+"""Hard negatives inside Lightning's trainer: a callback beside the sampler."""
 
 from __future__ import annotations
 
 import logging
 from typing import TYPE_CHECKING, Any
 
-try:
-    from lightning.pytorch import Callback
-except ImportError:  # the same under its older name
+from lookalike.utils.imports import needed_for
+
+with needed_for("training with Lightning", "lightning"):
     try:
+        from lightning.pytorch import Callback
+    except ImportError:  # the same under its older name
         from pytorch_lightning import Callback
-    except ImportError as error:
-        raise ImportError(
-            f"training with Lightning needs more than is installed ({error}): pip install 'lookalike[lightning]'"
-        ) from error
 
 if TYPE_CHECKING:
     from lookalike.samplers import EpochBatchSampler
@@ -30,7 +28,7 @@ ADVICE = (
 
 
 class HardNegatives(Callback):  # type: ignore[misc]
-    """Observes what `training_step` returns, tells the sampler of epochs and keeps its state in every checkpoint.
+    """Observes what `training_step` returns, sets the sampler's epoch and keeps its state in every checkpoint.
 
     `training_step` returns a dictionary: the loss, `ids` as the sampler yielded them, and `embeddings`, or `query` and
     `reference`. Lightning detaches all but the loss. Works with the packages `lightning` and `pytorch_lightning`.
@@ -48,7 +46,7 @@ class HardNegatives(Callback):  # type: ignore[misc]
         self._epoch_is_over = False
 
     def on_fit_start(self, trainer: Any, pl_module: Any) -> None:  # noqa: ARG002
-        """Refuse to train where Lightning would put a sampler of its own in the sampler's place."""
+        """Refuse to train where Lightning would replace the sampler by its own."""
         connector = getattr(trainer, "_accelerator_connector", None)
         if trainer.world_size > 1 and getattr(connector, "use_distributed_sampler", False):
             raise ValueError(
@@ -57,7 +55,7 @@ class HardNegatives(Callback):  # type: ignore[misc]
             )
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:  # noqa: ARG002
-        """Say so if the loader has another batch sampler."""
+        """Refuse to train if no loader has the sampler."""
         combined = getattr(trainer.fit_loop, "_combined_loader", None)  # all loaders, in whatever form they were given
         loaders = [] if combined is None else combined.flattened
         if loaders and not any(getattr(loader, "batch_sampler", None) is self.sampler for loader in loaders):
@@ -66,12 +64,12 @@ class HardNegatives(Callback):  # type: ignore[misc]
             )
 
     def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:  # noqa: ARG002
-        """Go to the next epoch, also where `limit_train_batches` left the last one unfinished."""
+        """Begin the next epoch, even if `limit_train_batches` cut the last one short."""
         self._num_observed, self._epoch_is_over = 0, False
         self.sampler.set_epoch(trainer.current_epoch)
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:  # noqa: ARG002
-        """Observe."""
+        """Observe the batch."""
         self._epoch_is_over = bool(trainer.is_last_batch)
         if not isinstance(outputs, dict) or "ids" not in outputs:
             return
@@ -80,7 +78,7 @@ class HardNegatives(Callback):  # type: ignore[misc]
         self._num_observed += 1
 
     def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:  # noqa: ARG002
-        """Say so if nothing was learned about the batches."""
+        """Warn if nothing was observed."""
         if not self._num_observed:
             logger.warning("nothing was observed in a whole epoch, so batches stay random: %s.", ADVICE)
 
@@ -93,5 +91,5 @@ class HardNegatives(Callback):  # type: ignore[misc]
         return self.sampler.state_dict(len(self.sampler) if self._epoch_is_over else None)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Lightning loads it before it asks the loader for the first batch; that batch is the next one."""
+        """Load the sampler's state; Lightning does so before it asks the loader for the first batch."""
         self.sampler.load_state_dict(state_dict)

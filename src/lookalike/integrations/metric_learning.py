@@ -11,20 +11,16 @@ from torch.utils.data import Dataset
 from lookalike.hashing import SignHasher
 from lookalike.search import hamming_topk
 from lookalike.utils.checks import checked_bits, checked_positive
+from lookalike.utils.imports import needed_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from lookalike.samplers import EpochBatchSampler
 
-try:
+with needed_for("mining for pytorch-metric-learning", "metric-learning"):
     from pytorch_metric_learning.losses import CrossBatchMemory
     from pytorch_metric_learning.miners import BaseMiner
-except ImportError as error:
-    raise ImportError(
-        f"mining for pytorch-metric-learning needs more than is installed ({error}): "
-        "pip install 'lookalike[metric-learning]'"
-    ) from error
 
 __all__ = ["HammingMemory", "HammingMiner", "HardNegatives"]
 
@@ -50,7 +46,7 @@ class HardNegatives:
         self._ids: Tensor | None = None  # of the batch that is being trained on
 
     def attach(self, trainer: Any) -> Self:
-        """Give the trainer the sampler and listen to its loss. Once, before `trainer.train`.
+        """Give the trainer the sampler and listen to its loss; call it once, before `trainer.train`.
 
         Raises:
             ValueError: The trainer has another sampler, a miner of subsets or no "metric_loss".
@@ -58,7 +54,7 @@ class HardNegatives:
         if trainer.sampler not in (None, self.sampler):
             raise ValueError("the trainer has another sampler; leave its argument out.")
         if "subset_batch_miner" in trainer.mining_funcs:
-            raise ValueError("a subset_batch_miner takes batches apart that were composed; leave it out.")
+            raise ValueError("a subset_batch_miner would take composed batches apart; leave it out.")
         if "metric_loss" not in trainer.loss_funcs:
             raise ValueError(f'the trainer has the losses {", ".join(trainer.loss_funcs)}, but no "metric_loss".')
         if len(trainer.dataset) != self.sampler.num_samples:
@@ -97,14 +93,14 @@ class _Numbered(Dataset[Any]):
 
 
 class HammingMiner(BaseMiner):  # type: ignore[misc]
-    """The nearest references of another label by Hamming distance, for each embedding; all positives.
+    """Finds the nearest references of another label by Hamming distance, and all positives, for each embedding.
 
     Returns pairs `(a1, p, a2, n)`, as other miners do; nearest negatives first, ties by the smaller index.
 
     Args:
         k: Negatives per embedding, at most.
         bits: Length of the codes.
-        center: Share of the references' mean that is subtracted before hashing.
+        center: Fraction of the references' mean to subtract before hashing.
         seed: Decides the rotation.
 
     Examples:
@@ -121,7 +117,7 @@ class HammingMiner(BaseMiner):  # type: ignore[misc]
         self._hasher: SignHasher | None = None
 
     def mine(self, embeddings: Tensor, labels: Tensor, ref_emb: Tensor, ref_labels: Tensor) -> Pairs:
-        """As pytorch-metric-learning's `BaseMiner` asks for it."""
+        """Implement `BaseMiner.mine`."""
         if self._hasher is None or self._hasher.dim != embeddings.shape[1]:
             self._hasher = SignHasher(embeddings.shape[1], self.bits, seed=self.seed, center=self.center)
         hasher = self._hasher.to(ref_emb.device)
@@ -132,17 +128,17 @@ class HammingMiner(BaseMiner):  # type: ignore[misc]
 class HammingMemory(CrossBatchMemory):  # type: ignore[misc]
     """A `CrossBatchMemory` with the k nearest negatives of each embedding, found in the bits of the memory.
 
-    Gives what `CrossBatchMemory(loss, ..., miner=HammingMiner(k, bits))` gives, for memories of many batches: a code is
-    made once, when its embedding enters, and the loss compares embeddings with what was found, not with the whole
-    memory. Codes are centred by the mean of the memory; they are made anew whenever it was filled once more.
+    It gives what `CrossBatchMemory(loss, ..., miner=HammingMiner(k, bits))` gives, for memories of many batches: it
+    hashes an embedding once, when it enters, and the loss compares embeddings with what was found, not with the whole
+    memory. Codes are centred by the mean of the memory, and hashed again each time the memory has been refilled.
 
     Args:
         loss: One that pytorch-metric-learning supports for `CrossBatchMemory`.
         embedding_size: Dimension of the embeddings.
-        memory_size: How many embeddings are remembered.
+        memory_size: How many embeddings to remember.
         k: Negatives per embedding, at most.
         bits: Length of the codes.
-        center: Share of the memory's mean that is subtracted before hashing.
+        center: Fraction of the memory's mean to subtract before hashing.
         seed: Decides the rotation.
     """
 
@@ -169,10 +165,10 @@ class HammingMemory(CrossBatchMemory):  # type: ignore[misc]
         """Forget everything."""
         super().reset_queue()
         self.register_buffer("code_memory", torch.zeros(self.memory_size, self.bits // 8, dtype=torch.uint8))
-        self._num_until_centred = 0  # embeddings that may enter before the mean is looked at again
+        self._num_until_centred = 0  # embeddings that may enter before the codes are centred again
 
     def add_to_memory(self, embeddings: Tensor, labels: Tensor, batch_size: int) -> None:
-        """Take embeddings in, in place of the oldest."""
+        """Add embeddings in place of the oldest."""
         super().add_to_memory(embeddings, labels, batch_size)
         self.code_memory = self.code_memory.to(embeddings.device)
         self._num_until_centred -= batch_size
@@ -190,14 +186,14 @@ class HammingMemory(CrossBatchMemory):  # type: ignore[misc]
 
 
 class _OfReferences(nn.Module):
-    """A loss that is given only those references which its pairs or triplets name."""
+    """Passes a loss only the references that its pairs or triplets name."""
 
     def __init__(self, loss: nn.Module) -> None:
         super().__init__()
         self.loss = loss
 
     def forward(self, embeddings: Tensor, labels: Tensor, found: Any, ref_emb: Tensor, ref_labels: Tensor) -> Any:
-        """As losses of pytorch-metric-learning."""
+        """Compute the loss."""
         positives, negatives = found[1], found[-1]
         used, places = torch.unique(torch.cat([positives, negatives]), return_inverse=True)
         if len(used) == 0:

@@ -38,6 +38,21 @@ def optional_import(module: str, needed_for: str, package: str | None = None) ->
         raise MissingLibraryError(f"{needed_for} needs {name}: pip install {package or name}.") from None
 
 
+@contextmanager
+def needed_for(purpose: str, extra: str) -> Iterator[None]:
+    """Name the extra to install where an import in the block fails.
+
+    Raises:
+        MissingLibraryError: An import failed.
+    """
+    try:
+        yield
+    except ImportError as error:
+        raise MissingLibraryError(
+            f"{purpose} needs more than is installed ({error}): pip install 'lookalike[{extra}]'"
+        ) from error
+
+
 def import_timm() -> Any:
     """Import timm, which imports torchvision.
 

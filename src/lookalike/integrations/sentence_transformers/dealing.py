@@ -1,4 +1,4 @@
-"""Batches that the ranks of a process group train on together, for loaders that deal whole batches to the ranks."""
+"""Batches composed for all ranks together, for loaders that deal whole batches to the ranks."""
 
 from collections.abc import Iterator
 
@@ -8,11 +8,11 @@ from lookalike.samplers import LSHBatchSampler
 
 
 class DealtBatches(BatchSampler):
-    """The share of one rank of every batch, repeated for each rank, so that a loader that deals batches gives it back.
+    """This rank's share of every batch, repeated once per rank, so that a loader that deals batches gets it back.
 
-    Accelerate's loaders take every so many-th batch on each rank. Where the loss gathers the embeddings of all ranks,
-    what it gathers should have been composed together: hard, and no label twice. The sampler composes such batches and
-    takes this rank's share; the loader, whichever of the repetitions it picks, gets just that.
+    On n ranks accelerate's loaders take every n-th batch. Where the loss gathers the embeddings of all ranks, what it
+    gathers should have been composed together: hard, and no label twice. The sampler composes such batches and takes
+    this rank's share; whichever of the repetitions the loader picks, it gets that share.
 
     Args:
         share: A sampler that shards its batches, all of one size: `shard=True, drop_last=True`.

@@ -11,9 +11,9 @@ from datasets import Dataset
 class NumberedRows(Dataset):  # type: ignore[misc]
     """A view of a data set: each row also has its number, in the column where sentence-transformers finds labels.
 
-    A number that travels with its row is right whatever lies in between: workers that fetch ahead, batches that are
-    skipped when a run goes on, processes among which batches are dealt, sub-batches of gradient accumulation. Losses
-    for which batches are mined take no labels, and one that does gets those of the data set back.
+    A number that travels with its row is right whatever lies in between: workers that fetch ahead, batches skipped when
+    a run resumes, ranks that batches are dealt to, sub-batches of gradient accumulation. Losses with in-batch negatives
+    take no labels, and one that does gets those of the data set back.
     """
 
     number_column: str
@@ -21,9 +21,9 @@ class NumberedRows(Dataset):  # type: ignore[misc]
 
     @classmethod
     def of(cls, dataset: Dataset, number_column: str, first_number: int) -> Self:
-        """The same rows, numbered from `first_number`; `dataset` stays as it is."""
+        """Number the rows from `first_number`; `dataset` stays as it is."""
         view: Self = copy.copy(dataset)
-        view.__class__ = cls  # as if it had been made so; a Dataset cannot be made of another
+        view.__class__ = cls  # a Dataset cannot be constructed from another
         view.number_column, view.first_number = number_column, first_number
         return view
 

@@ -18,8 +18,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("lookalike")
 
-
-TRIES = 64  # places that are tried for a pair before it stays where it is
+TRIES = 64  # places to try for a pair before it stays where it is
 
 
 def pair_sampler(dataset: Any, columns: list[str], labels: Any, batch_size: int, **options: Any) -> LSHBatchSampler:

@@ -1,4 +1,4 @@
-"""The embeddings that a loss of sentence-transformers computes, caught while it does."""
+"""Record the embeddings that a loss of sentence-transformers computes."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ if TYPE_CHECKING:
 
 
 class Recorder:
-    """Hands on the anchors' and positives' embeddings of every training step.
+    """Passes on the anchors' and positives' embeddings of every training step.
 
-    Hooks, so that loss and model stay the objects that the trainer knows. Losses embed column after column, the rows
-    of each in order, in as many sub-batches as they like; what counts are the first two columns' rows of the first
-    pass. The model's last module is listened to while the loss is computed: there embeddings have not been truncated
-    yet, as MatryoshkaLoss does, and the second pass of cached losses, in the backward pass, goes unheard.
+    It uses hooks, so that loss and model stay the objects that the trainer knows. Losses embed column after column, the
+    rows of each in order, in any number of sub-batches; the first two columns' rows of the first pass count. The hook
+    is on the model's last module and active while the loss is computed: embeddings are not truncated there yet, as they
+    are by MatryoshkaLoss, and it misses the second pass of cached losses, which happens in the backward pass.
 
     Args:
-        begin: Called with the loss's labels: returns what the loss shall have for them.
-        receive: Called with them and with the embeddings of anchors and positives, both `[batch, dim]`; not where
-            a loss embeds fewer rows.
+        begin: Called with the loss's labels; returns what the loss gets in their place.
+        receive: Called with the labels and the embeddings of anchors and positives, both `[batch, dim]`; not where a
+            loss embeds fewer rows.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class Recorder:
         self._handles: list[RemovableHandle] = []
 
     def listen(self, losses: list[nn.Module], model: nn.Module) -> None:
-        """Attach the hooks, in place of earlier ones."""
+        """Attach the hooks and remove earlier ones."""
         self.stop()
         for loss in {id(loss): loss for loss in losses}.values():
             self._handles.append(loss.register_forward_pre_hook(self._before))
@@ -47,7 +47,7 @@ class Recorder:
         self._handles.append(last.register_forward_hook(self._hear))
 
     def stop(self) -> None:
-        """Take the hooks away."""
+        """Remove the hooks."""
         for handle in self._handles:
             handle.remove()
         self._handles.clear()

@@ -1,4 +1,4 @@
-"""Hard negatives inside sentence-transformers' trainer: one call before `train`."""
+"""HardNegatives: mined batches for a `SentenceTransformerTrainer`."""
 
 from __future__ import annotations
 
@@ -11,11 +11,16 @@ from typing import TYPE_CHECKING, Any, Self
 
 import torch
 import torch.nn.functional as F  # noqa: N812 - as everybody calls it
+from datasets import Dataset, DatasetDict
+from sentence_transformers import SentenceTransformerTrainer
 from torch import Tensor, nn
+from transformers import TrainerCallback
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, get_last_checkpoint
 
-from lookalike.integrations.dealing import DealtBatches
-from lookalike.integrations.recording import Recorder
-from lookalike.integrations.texts import pair_sampler
+from lookalike.integrations.sentence_transformers.dealing import DealtBatches
+from lookalike.integrations.sentence_transformers.equal_texts import pair_sampler
+from lookalike.integrations.sentence_transformers.numbering import NumberedRows
+from lookalike.integrations.sentence_transformers.recording import Recorder
 from lookalike.samplers import LSHBatchSampler, MiningOptions
 from lookalike.utils import ranks
 from lookalike.utils.files import replacing
@@ -23,20 +28,6 @@ from lookalike.utils.tensors import checked_labels
 
 if TYPE_CHECKING:
     from torch.utils.data import BatchSampler
-
-try:
-    from datasets import Dataset, DatasetDict
-    from sentence_transformers import SentenceTransformerTrainer
-    from transformers import TrainerCallback
-    from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, get_last_checkpoint
-
-    from lookalike.integrations.rows import NumberedRows
-except ImportError as error:
-    raise ImportError(
-        f"training with sentence-transformers needs more than is installed ({error}): pip install 'lookalike[text]'"
-    ) from error
-
-__all__ = ["HardNegatives"]
 
 logger = logging.getLogger("lookalike")
 
@@ -47,12 +38,12 @@ OPTIONS = {*inspect.signature(LSHBatchSampler).parameters, *MiningOptions.__anno
 
 @dataclass
 class _Part:
-    """One data set of those that are trained on."""
+    """One of the data sets to train on."""
 
     dataset: Dataset
     first: int  # the number of its first row
-    label_column: str | None  # whose place the numbers take
-    labels: Tensor | None  # what was there
+    label_column: str | None  # which holds the numbers instead
+    labels: Tensor | None  # what it held
     sampler: LSHBatchSampler | None = None
 
 
@@ -64,8 +55,8 @@ class HardNegatives(TrainerCallback):  # type: ignore[misc]
     them in MatryoshkaLoss. Pairs that share an anchor or a positive never meet in a batch.
 
     Args:
-        labels: Integers, one per row, where more than equal texts is to be kept apart: rows with the same label are
-            no negatives of each other. With a `DatasetDict`, a dictionary of them by name.
+        labels: Integers, one per row, to keep more apart than equal texts: rows with the same label are never
+            negatives of each other. With a `DatasetDict`, a dictionary of them by name.
         normalize: Compare by cosine, as those losses do; False for dot products.
         options: `bits`, `hardness`, `clusters`, `guard` and others, as in `LSHBatchSampler`.
 
@@ -76,7 +67,7 @@ class HardNegatives(TrainerCallback):  # type: ignore[misc]
     def __init__(self, *, labels: Any = None, normalize: bool = True, **options: Any) -> None:
         if unknown := set(options) - OPTIONS:
             raise TypeError(f"HardNegatives takes {', '.join(sorted(OPTIONS))}, not {', '.join(sorted(unknown))}.")
-        # What is wrong with them is said now, not when training starts.
+        # Raises for bad options now, not when training starts.
         LSHBatchSampler(None, 1, pairs=ranks.world()[1], **options)
         self.labels, self.normalize, self.options = labels, normalize, options
         self._parts: dict[str, _Part] = {}  # by name; "" where there is one data set alone
@@ -84,7 +75,7 @@ class HardNegatives(TrainerCallback):  # type: ignore[misc]
         self._recorder = Recorder(self._begin, self._receive)
         self._num_observed = 0  # batches of this epoch
         self._building = False  # whether the loader that is being made is the training loader
-        self._checkpoint: Path | None = None  # to go on from
+        self._checkpoint: Path | None = None  # to resume from
 
     @property
     def samplers(self) -> dict[str, LSHBatchSampler]:
@@ -95,8 +86,8 @@ class HardNegatives(TrainerCallback):  # type: ignore[misc]
         """Give the trainer mined batches. Once, before `trainer.train`.
 
         Raises:
-            TypeError: It is no `SentenceTransformerTrainer`, or its data set has no rows by number.
-            ValueError: The data set has no pairs, or nothing can be mined for this trainer; says why.
+            TypeError: It is not a `SentenceTransformerTrainer`, or its data set has no rows by number.
+            ValueError: The data set has no pairs, or nothing can be mined for this trainer; the error says why.
         """
         if self._trainer is not None:
             raise ValueError("this HardNegatives has a trainer already; make one for each.")
@@ -119,8 +110,8 @@ class HardNegatives(TrainerCallback):  # type: ignore[misc]
         }
         trainer.train_dataset = DatasetDict(numbered) if several else numbered[""]
         self._trainer = trainer
-        # Methods of the trainer that are there to be overridden. Its arguments stay as they are, because they are
-        # saved with every checkpoint, and a sampler among them would be as well.
+        # Wrap methods that the trainer offers to be overridden. Its arguments stay as they are: they are pickled with
+        # every checkpoint, and a sampler among them would be, too.
         for ours in (self._train, self._get_train_dataloader, self._get_batch_sampler):
             name = ours.__name__.removeprefix("_")
             theirs = getattr(trainer, name)
@@ -155,7 +146,7 @@ class HardNegatives(TrainerCallback):  # type: ignore[misc]
         return self.labels[name]
 
     def _train(self, train: Any, *arguments: Any, **options: Any) -> Any:
-        """Note which checkpoint training goes on from, because callbacks are not told."""
+        """Note which checkpoint training resumes from, because callbacks are not told."""
         given = inspect.signature(train).bind(*arguments, **options).arguments.get("resume_from_checkpoint")
         folder = get_last_checkpoint(self._trainer.args.output_dir) if given is True else given
         self._checkpoint = Path(folder) if folder else None
@@ -169,7 +160,7 @@ class HardNegatives(TrainerCallback):  # type: ignore[misc]
             self._building = False
 
     def _get_batch_sampler(self, get_batch_sampler: Any, dataset: Any, **options: Any) -> BatchSampler | None:
-        if not self._building:  # evaluations have the batches they always had
+        if not self._building:  # evaluations keep their batches
             return get_batch_sampler(dataset, **options)  # type: ignore[no-any-return]
         if not isinstance(dataset, NumberedRows):
             raise ValueError("train_dataset was replaced after attach(); attach to the trainer that is to be trained.")
@@ -199,7 +190,7 @@ class HardNegatives(TrainerCallback):  # type: ignore[misc]
         return max((part for part in self._parts.values() if part.first <= first), key=lambda part: part.first)
 
     def _begin(self, numbers: Tensor) -> Tensor | None:
-        """What the loss shall have for the rows' numbers: the labels of the data set, if it has any."""
+        """Return what the loss gets instead of the rows' numbers: the labels of the data set, if it has any."""
         part = self._part_of(numbers)
         return None if part.labels is None else part.labels[numbers - part.first]
 
@@ -213,7 +204,7 @@ class HardNegatives(TrainerCallback):  # type: ignore[misc]
         self._num_observed += 1
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **others: Any) -> None:  # noqa: ARG002
-        """Listen to the loss; go on where a checkpoint was taken."""
+        """Listen to the loss; load the samplers' state if the run resumes."""
         self._num_observed = 0
         self._recorder.listen(self._losses(), getattr(self._trainer.model, "_orig_mod", self._trainer.model))
         if self._checkpoint is None:
@@ -223,20 +214,20 @@ class HardNegatives(TrainerCallback):  # type: ignore[misc]
             torch.load(path, map_location="cpu", weights_only=True) if path.exists() else {"ranks": 0}
         )
         misses = float(saved["ranks"] != num_ranks)
-        if (ranks.largest(misses) if num_ranks > 1 else misses) > 0:  # together or not at all: they compose together
-            logger.warning("%s is not there for all ranks: the run goes on with an epoch of random batches.", path)
+        if (ranks.largest(misses) if num_ranks > 1 else misses) > 0:  # all ranks or none: they compose together
+            logger.warning("%s is not there for all ranks: the run resumes with an epoch of random batches.", path)
             return
         for name, kept in saved["samplers"].items():
-            # The trainer itself skips what was trained on, so an epoch that has begun is yielded from its first batch.
+            # The trainer skips the batches it has trained on by itself, so the epoch is yielded from its first batch.
             self.samplers[name].load_state_dict(kept, position=0)
 
     def on_epoch_begin(self, args: Any, state: Any, control: Any, **others: Any) -> None:  # noqa: ARG002
-        """Tell the samplers, which accelerate may have wrapped so deep that the trainer does not reach them."""
+        """Set the samplers' epoch: accelerate may have wrapped them too deep for the trainer to reach."""
         for sampler in self.samplers.values():
             sampler.set_epoch(int((state.epoch or 0) + 1e-6))
 
     def on_epoch_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:  # noqa: ARG002
-        """Say so if nothing was learned about the batches."""
+        """Warn if nothing was observed."""
         if not self._num_observed:
             logger.warning(
                 "nothing was observed in a whole epoch, so batches stay random: %s must embed anchors, then positives, "
@@ -246,8 +237,8 @@ class HardNegatives(TrainerCallback):  # type: ignore[misc]
         self._num_observed = 0
 
     def on_save(self, args: Any, state: Any, control: Any, **others: Any) -> None:  # noqa: ARG002
-        """Put the samplers' state into the checkpoint: every rank its own, as it has observed its own batches."""
-        if state.is_hyper_param_search:  # whose trials are not gone on with
+        """Add the samplers' state to the checkpoint: one file per rank, since each observes its own batches."""
+        if state.is_hyper_param_search:  # whose trials are never resumed
             return
         folder = Path(args.output_dir) / f"{PREFIX_CHECKPOINT_DIR}-{state.global_step}"
         folder.mkdir(parents=True, exist_ok=True)
@@ -256,7 +247,7 @@ class HardNegatives(TrainerCallback):  # type: ignore[misc]
             torch.save({"ranks": ranks.world()[1], "samplers": kept}, temporary)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:  # noqa: ARG002
-        """Leave the loss alone again."""
+        """Stop listening to the loss."""
         self._recorder.stop()
 
 
