@@ -1,4 +1,4 @@
-"""From a device to the host without waiting: tensors are handed over, in order, once they have arrived."""
+"""Copy tensors from a device to the host without waiting, and hand them over in order as they arrive."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Arrivals:
     """Tensors on their way to the host.
 
     Args:
-        store: Called with what `send` was given, all of it on the host.
+        store: Called with the tensors given to `send`, once all of them are on the host.
     """
 
     def __init__(self, store: Callable[..., None]) -> None:
@@ -24,7 +24,7 @@ class Arrivals:
         self._waiting: deque[tuple[Any, tuple[Tensor, ...]]] = deque()  # the event of the copy, None on a CPU
 
     def send(self, places: Tensor, *tensors: Tensor) -> None:
-        """Begin copying `tensors` of one device; `places`, on the host, goes with them. Stores what has arrived."""
+        """Begin to copy `tensors` from their device; `places`, on the host, go with them. Store what has arrived."""
         copied = None
         if tensors[0].is_cuda:
             on_host = tuple(_copy_to_host(tensor) for tensor in tensors)
@@ -37,14 +37,14 @@ class Arrivals:
             self._hand_over()
 
     def flush(self) -> None:
-        """Wait for what is still on its way."""
+        """Wait for the copies in flight."""
         while self._waiting:
             if self._waiting[0][0] is not None:
                 self._waiting[0][0].synchronize()
             self._hand_over()
 
     def clear(self) -> None:
-        """Forget what is still on its way."""
+        """Drop the copies in flight."""
         self._waiting.clear()
 
     def _hand_over(self) -> None:
@@ -52,6 +52,6 @@ class Arrivals:
 
 
 def _copy_to_host(tensor: Tensor) -> Tensor:
-    """A copy in pinned memory that is complete once the device has come to it."""
+    """Copy into pinned memory; the copy is complete once the device has reached it."""
     host = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
     return host.copy_(tensor, non_blocking=True)

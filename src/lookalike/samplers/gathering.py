@@ -1,4 +1,4 @@
-"""Rows of several batches, together: what is computed for a thousand rows costs hardly more than for a few."""
+"""Gather rows of several batches: hashing a thousand rows costs hardly more than hashing a few."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ ROWS = 1024
 
 
 class Gathering:
-    """Embeddings with their ids, in order, until there are `rows` of them.
+    """Holds embeddings with their ids, in order, until there are `rows` of them.
 
-    On a GPU hashing a batch takes a few dozen launches, which for a small model would be a noticeable share of a step;
-    to put it aside takes one. The state is tensors that stay up to date, so that it can be asked for ahead of time.
+    On a GPU, hashing a batch takes a few dozen launches, a noticeable part of a small model's step; setting it aside
+    takes one. The state consists of tensors that stay up to date, so that it can be asked for ahead of time.
     """
 
     def __init__(self, rows: int = ROWS) -> None:
@@ -29,7 +29,7 @@ class Gathering:
         self.rows: Tensor | None = None  # [most, dim], where the embeddings come from
 
     def add(self, ids: Tensor, x: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-        """Put rows aside; yields ids and rows, oldest first, whenever there are enough."""
+        """Set rows aside; yield ids and rows, oldest first, whenever there are enough."""
         if self.rows is not None and self.rows.dtype != x.dtype:
             yield from self.take()
             self.rows = None
@@ -49,18 +49,18 @@ class Gathering:
                 count = 0
 
     def take(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """What is there, if anything; then nothing is."""
+        """Yield what is set aside, if anything, and forget it."""
         count = int(self.count)
         if count and self.rows is not None:
             self.count.zero_()
             yield self.ids[:count].clone(), self.rows[:count]
 
     def state_dict(self) -> dict[str, Any]:
-        """What is put aside."""
+        """Return what is set aside."""
         return {"ids": self.ids, "count": self.count, "rows": self.rows}
 
     def clear(self) -> None:
-        """Forget what was put aside."""
+        """Forget what is set aside."""
         self.count.zero_()
 
     def check_state(self, state: Any, n: int, dim: int | None) -> None:
@@ -68,18 +68,18 @@ class Gathering:
         states.check_tensor(state, "ids", torch.int64, self.ids.shape)
         states.check_tensor(state, "count", torch.int64, [1])
         if not 0 <= int(state["count"]) <= self.most:
-            raise states.damaged(f"{int(state['count'])} rows are put aside")
+            raise states.damaged(f"{int(state['count'])} rows are set aside")
         ids = state["ids"][: int(state["count"])]
         if len(ids) and not 0 <= int(ids.min()) <= int(ids.max()) < n:
-            raise states.damaged(f"rows are put aside for samples outside 0 to {n - 1}")
+            raise states.damaged(f"rows are set aside for samples outside 0 to {n - 1}")
         rows = states.optional(state, "rows", Tensor)
         if rows is None and len(ids):
-            raise states.damaged("the rows put aside are missing")
+            raise states.damaged("the rows set aside are missing")
         if rows is not None and (dim is None or not rows.is_floating_point() or list(rows.shape) != [self.most, dim]):
-            raise states.damaged("the rows put aside have another shape")
+            raise states.damaged("the rows set aside have another shape")
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on with what was put aside."""
+        """Continue with what was set aside."""
         self.ids.copy_(state["ids"])
         self.count.copy_(state["count"])
         self.rows = None if state["rows"] is None else state["rows"].clone()

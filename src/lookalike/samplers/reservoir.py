@@ -1,4 +1,4 @@
-"""A few samples' embeddings, as floats, for one epoch: what the number of bits is chosen from."""
+"""Keep the floats of a few samples for one epoch, to choose the number of bits from."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ MAX_ROWS = 4096
 
 
 class Reservoir:
-    """The embeddings of one tower for samples that were drawn before training, the same on every rank.
+    """Embeddings of one tower for samples that are drawn before training, the same on every rank.
 
-    Which samples they are depends on the seed and the size of the data set alone, so whoever observes one of them keeps
-    it, and nothing is decided on a device: rows are picked by ids, which are on the host, and copied without waiting.
+    The choice depends on the seed and the size of the data set alone, so whichever rank observes one of them keeps it,
+    and nothing is decided on a device: rows are picked by ids, which are on the host, and copied without waiting.
     """
 
     def __init__(self, n: int, *, seed: int, rows: int = MAX_ROWS) -> None:
@@ -36,7 +36,7 @@ class Reservoir:
         return 0 if self.rows is None else self.rows.nbytes
 
     def write(self, ids: Tensor, x: Tensor) -> None:
-        """Keep those of the embeddings `[len(ids), dim]` that belong here."""
+        """Keep the embeddings `[len(ids), dim]` of the drawn samples."""
         places = torch.searchsorted(self.ids, ids).clamp(max=len(self.ids) - 1)
         positions = (self.ids[places] == ids).nonzero().flatten()
         if len(positions) == 0:
@@ -64,11 +64,11 @@ class Reservoir:
         return self.rows[places]
 
     def flush(self) -> None:
-        """Wait for the rows that are still on their way."""
+        """Wait for the rows in flight."""
         self._arrivals.flush()
 
     def exchange(self) -> None:
-        """Take over what other ranks saw; all ranks have to call it."""
+        """Add what other ranks saw; every rank calls it."""
         self.flush()
         if ranks.is_distributed():
             dim = int(ranks.largest(0 if self.rows is None else self.rows.shape[1]))
@@ -90,7 +90,7 @@ class Reservoir:
         return usable
 
     def state_dict(self) -> dict[str, Any]:
-        """References that stay up to date, as those of `CodeStream`."""
+        """Return tensors that stay up to date, as `CodeStream` does."""
         self.flush()
         self._state.update(rows=self.rows, seen=self.seen)
         return self._state
@@ -104,7 +104,7 @@ class Reservoir:
             states.check_tensor(state, "rows", torch.float32, [len(self.ids), dim])
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take over a state of the same data set and seed."""
+        """Load a state of the same data set and seed."""
         self._arrivals.clear()
         self.seen.copy_(state["seen"])
         self.rows = None if state["rows"] is None else state["rows"].clone()

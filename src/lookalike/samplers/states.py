@@ -1,4 +1,4 @@
-"""Checks that a saved state fits, all of them made before anything is loaded."""
+"""Check that a saved state fits before any of it is loaded."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def check_state(state: Any, identity: dict[str, Any], num_batches: int, num_samp
 
 
 def differences(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
-    """Say what has changed, one clause per name."""
+    """Describe what has changed, one clause per name."""
     return [
         f"{name} was {before.get(name)}, here it is {value}"
         for name, value in now.items()

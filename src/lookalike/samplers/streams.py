@@ -1,4 +1,4 @@
-"""The codes of one tower as its embeddings stream by: hashed on their device, written by id, floats dropped."""
+"""Hash the embeddings of one tower as they stream by, and write the codes by sample id."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ NEARLY_UNIT = 0.1
 class CodeStream:
     """A code table that is written during training.
 
-    In the first epoch embeddings are centred by their running mean, after that by the mean of the epoch before, so that
-    all codes of an epoch are comparable. Batches are put aside until a thousand rows are hashed at once. On a CUDA
-    device nothing waits: codes are copied to pinned memory and written to the table once they have arrived.
+    It centres embeddings by their running mean in the first epoch, and by the mean of the previous epoch after that, so
+    that all codes of an epoch are comparable. It gathers a thousand rows and hashes them at once. On a CUDA device
+    nothing waits: codes are copied to pinned memory and written to the table as they arrive.
     """
 
     def __init__(self, n: int, bits: int, *, seed: int, center: float) -> None:
@@ -35,20 +35,19 @@ class CodeStream:
         self.seed, self.center = seed, center
         self.hasher: SignHasher | None = None
         self._has_epoch_mean = False
-        # float64 [dim + 2] on the embeddings' device: their sum, the sum of their squared norms, and their number;
-        self._total: Tensor | None = None  # of what this rank has seen since the ranks last exchanged it,
-        self._shared: Tensor | None = None  # and of what all had seen in this epoch by then.
+        # float64 [dim + 2] on the embeddings' device: their sum, the sum of their squared norms, and their number.
+        self._total: Tensor | None = None  # of this rank, since the ranks last exchanged it
+        self._shared: Tensor | None = None  # of all ranks in this epoch, up to that exchange
         self.gathering = Gathering()
         self._arrivals = Arrivals(self._store)
-        self._fresh = torch.zeros_like(self.table.marks)  # which samples came in this epoch
+        self._fresh = torch.zeros_like(self.table.marks)  # bits: samples seen since the last exchange
         self._num_refused = 0
-        # Of the last epoch: rows that were not finite, and how far the embeddings lie apart.
-        self.refused_before = 0
-        self.has_collapsed = False
+        self.refused_before = 0  # rows of the last epoch that were not finite
+        self.has_collapsed = False  # whether the embeddings of the last epoch were almost one point
         self._state: dict[str, Any] = {}
 
     def write(self, ids: Tensor, x: Tensor) -> None:
-        """Take embeddings `[m, dim]`, to hash them and keep the codes of those that are finite."""
+        """Hash embeddings `[m, dim]` and keep the codes of those that are finite."""
         with torch.inference_mode(mode=False), torch.no_grad():  # what is kept must outlive an inference mode
             if self.hasher is None:
                 self.hasher = SignHasher(x.shape[1], self.table.bits, seed=self.seed, center=self.center)
@@ -59,7 +58,7 @@ class CodeStream:
                 self._update_state()
 
     def _hash(self, ids: Tensor, x: Tensor) -> None:
-        assert self.hasher is not None  # noqa: S101 - as written
+        assert self.hasher is not None  # noqa: S101 - `write` made it
         new = self._total is None or self._total.device != x.device
         if self.hasher.mean.device != x.device:
             self.hasher.to(x.device)
@@ -101,18 +100,18 @@ class CodeStream:
 
     @property
     def device(self) -> torch.device:
-        """Where the embeddings come from."""
+        """Where the embeddings come from; the CPU before there were any."""
         return torch.device("cpu") if self.hasher is None else self.hasher.mean.device
 
     def flush(self) -> None:
-        """Hash what was put aside, and wait for the codes that are still on their way."""
+        """Hash the gathered rows, and wait for the codes in flight."""
         with torch.inference_mode(mode=False), torch.no_grad():
             for chunk in self.gathering.take():
                 self._hash(*chunk)
         self._arrivals.flush()
 
     def exchange(self) -> None:
-        """Take over what other ranks saw since the last exchange; all ranks have to call it."""
+        """Add what other ranks saw since the last exchange; every rank calls it."""
         self.flush()
         if not ranks.is_distributed():
             return
@@ -131,7 +130,7 @@ class CodeStream:
         self._update_state()
 
     def end_epoch(self) -> None:
-        """Centre the next epoch by the mean of this one, as far as the ranks have exchanged it."""
+        """Centre the next epoch by the mean of this one."""
         self.flush()
         parts = [part.cpu() for part in (self._shared, self._total) if part is not None]
         total = torch.stack(parts).sum(0) if parts else torch.zeros(2, dtype=torch.float64)
@@ -148,8 +147,8 @@ class CodeStream:
         self._update_state()
 
     def state_dict(self) -> dict[str, Any]:
-        """Codes, rotation, means: references that stay up to date, because loaders ask ahead of what they save."""
-        self._arrivals.flush()  # what is put aside stays so: a resumed run hashes the same rows together
+        """Return codes, rotation and means as tensors that stay up to date: loaders ask ahead of what they save."""
+        self._arrivals.flush()  # gathered rows stay gathered: a resumed run hashes the same rows together
         self._update_state()
         return self._state
 
@@ -191,9 +190,10 @@ class CodeStream:
         return dim
 
     def load_state_dict(self, state: dict[str, Any], *, is_own: bool = True) -> bool:
-        """Take over a state that `check_state` has passed; of another rank's, only what that rank will not send.
+        """Load a state that `check_state` has passed; of another rank's, only what that rank will not send.
 
-        Returns whether nothing had to be left out.
+        Returns:
+            Whether all of it could be used.
         """
         self._arrivals.clear()
         self.gathering.load_state_dict(state["aside"])
@@ -213,12 +213,12 @@ class CodeStream:
             self.gathering.clear()
             self._fresh.zero_()
             self._total = None
-        if self._state:  # whoever asked for it before has what is current
+        if self._state:  # keep a state that was handed out before up to date
             self._update_state()
         return is_whole
 
     def _has_unshared(self) -> bool:
-        """Whether something was observed that other ranks have not been sent."""
+        """Tell whether something was observed that other ranks have not received."""
         return bool(self._fresh.any()) or int(self.gathering.count) > 0
 
 

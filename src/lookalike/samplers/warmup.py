@@ -1,4 +1,4 @@
-"""Compiling ahead of time: what would otherwise be taken for slowness of the first search and the first epochs."""
+"""Compile ahead of time, so that the first search and the first epochs are not timed compiling."""
 
 import torch
 
