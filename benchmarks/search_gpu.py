@@ -109,16 +109,17 @@ def _row(
 
 
 def check(queries: Matrix, reference: Matrix, options: dict[str, Any], backend: str = "cuda") -> None:
-    """Compare the answers of queries spread over the data with the reference's, and exit if they differ."""
+    """Compare the answers of queries spread over the data with the plain backend's, and exit if they differ."""
     found = hamming_topk(queries, reference, K, backend=backend, **options)
     some = torch.arange(0, len(queries), max(1, len(queries) // 48), device=queries.device)
-    if options["query_labels"] is not None:
-        options = {**options, "query_labels": options["query_labels"][some]}
-    request = checked_request(queries[some], reference, K, **options)
+    query_labels = None if options["query_labels"] is None else options["query_labels"][some]
+    request = checked_request(queries[some], reference, K, (query_labels, options["reference_labels"]))
     expected = plain.topk(request)
     for name in expected._fields:
         if not torch.equal(getattr(found, name)[some], getattr(expected, name)):
-            raise SystemExit(f"{8 * queries.shape[1]} bits, {len(reference)} rows: {name} differ from the reference's")
+            raise SystemExit(
+                f"{8 * queries.shape[1]} bits, {len(reference)} rows: {name} differ from the plain backend's"
+            )
 
 
 def _exact(x: Matrix, labels: Matrix, slice_size: int) -> dict[str, float]:

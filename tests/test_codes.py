@@ -38,7 +38,7 @@ def test_write_takes_any_layout_and_equal_duplicates():
     [
         ([0, 10], random_codes(2, 16), ValueError, "ids must be between 0 and 9, got 10"),
         ([-1, 3], random_codes(2, 16), ValueError, "ids must be between 0 and 9, got -1"),
-        ([7, 2, 7], random_codes(3, 16), ValueError, "id 7 stands twice in one write with different codes"),
+        ([7, 2, 7], random_codes(3, 16), ValueError, "id 7 occurs twice in one write with different codes"),
         ([1.0, 2.0], random_codes(2, 16), TypeError, "ids must be integers"),
         ([1, 2], random_codes(2, 24), ValueError, r"codes must have the shape \[2, 2\] \(one code of 16 bits per id\)"),
         ([1, 2], random_codes(3, 16), ValueError, r"got \[3, 2\]"),
@@ -134,10 +134,10 @@ def test_unreadable_files_get_a_sentence(tmp_path):
     with pytest.raises(ValueError, match="is truncated or not a safetensors file"):
         CodeTable.load(path)
     save_file({"x": torch.zeros(1)}, path)
-    with pytest.raises(ValueError, match="is a safetensors file but no code table"):
+    with pytest.raises(ValueError, match="is a safetensors file but not a code table"):
         CodeTable.load(path)
     save_file({"x": torch.zeros(1)}, path, {"format": "lookalike.CodeTable", "version": "99"})
-    with pytest.raises(ValueError, match="code table of version 99, this lookalike reads version 1"):
+    with pytest.raises(ValueError, match="code table of version 99; this lookalike reads version 1"):
         CodeTable.load(path)
     with pytest.raises(FileNotFoundError):
         CodeTable.load(tmp_path / "absent")

@@ -1,4 +1,4 @@
-"""The codes of the whole training set by sample id: written as they stream by, saved, merged, shortened."""
+"""A table of the codes of a training set by sample id: write, save, merge, truncate."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ VERSION = "1"
 
 
 class CodeTable:
-    """The code of every sample, and which samples have one.
+    """The codes of n samples, and which samples have one.
 
-    It takes n * bits / 8 bytes of `codes` plus n / 8 bytes of `marks` (bit i % 8 of byte i // 8 is set once sample i
-    was written), and nothing else that grows with n.
+    Memory grows with n by bits / 8 bytes of `codes` and 1 / 8 byte of `marks` per sample: bit i % 8 of byte i // 8 is
+    set once sample i was written.
 
     Args:
         n: Number of samples; ids are 0 to n - 1.
@@ -57,17 +57,17 @@ class CodeTable:
 
     @property
     def seen(self) -> Tensor:
-        """Which samples have a code: bool [n], made anew on each call."""
+        """Whether each sample has a code, bool `[n]`; computed on each call."""
         return marked(self.marks)[: len(self)]
 
     @property
     def num_seen(self) -> int:
-        """How many samples have a code."""
+        """Number of samples that have a code."""
         return int(self.seen.sum())
 
     @property
     def nbytes(self) -> int:
-        """Memory the table takes."""
+        """Size of the table in memory."""
         return self.codes.nbytes + self.marks.nbytes
 
     def write(self, ids: Any, codes: Any) -> None:
@@ -75,7 +75,7 @@ class CodeTable:
 
         Raises:
             TypeError: Ids are not integers or codes are not uint8.
-            ValueError: An id is out of range or stands twice with different codes, or shapes do not fit.
+            ValueError: An id is out of range or occurs twice with different codes, or shapes do not fit.
         """
         ids, codes = checked_integers("ids", ids).cpu(), checked_codes("codes", codes).cpu()
         if codes.shape != (len(ids), self.codes.shape[1]):
@@ -95,12 +95,12 @@ class CodeTable:
         self.put(ids, codes)
 
     def put(self, ids: Tensor, codes: Tensor) -> None:
-        """`write` without checks, for every training step; of an id that repeats the last code stays."""
+        """Write without checks, for training steps; if an id repeats, its last code wins."""
         self.codes.numpy()[ids.numpy()] = codes.numpy()  # a fraction of the overhead of torch's indexing
         mark(self.marks, ids)
 
     def truncate(self, bits: int) -> CodeTable:
-        """A table of the first `bits` bits of each code. Codes are nested, so these are codes as well.
+        """Return a table of the first `bits` bits of each code; codes are nested, so these are valid codes.
 
         Raises:
             ValueError: `bits` is not a multiple of 8, or more than the codes have.
@@ -110,7 +110,7 @@ class CodeTable:
         return self._of(self.codes[:, : bits // 8].clone(), self.marks.clone())
 
     def merge(self, other: CodeTable) -> None:
-        """Take over every code that `other` has seen, as ranks do with one another's.
+        """Copy every code that `other` has, as ranks do with each other's tables.
 
         Raises:
             ValueError: The tables differ in size or bits.
@@ -124,7 +124,7 @@ class CodeTable:
         self.marks |= other.marks
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write a safetensors file. A crash while saving leaves the old file as it was."""
+        """Write a safetensors file. A crash while saving leaves the old file intact."""
         path = Path(path)
         metadata = {"format": FORMAT, "version": VERSION, "n": str(len(self))}
         with replacing(path) as temporary:
@@ -136,17 +136,17 @@ class CodeTable:
 
         Raises:
             FileNotFoundError: There is no such file.
-            ValueError: The file is truncated, or no code table, or of another version.
+            ValueError: The file is truncated, is not a code table, or has another version.
         """
         try:
             with safe_open(path, framework="pt") as file:
                 metadata = file.metadata() or {}
                 if metadata.get("format") != FORMAT:
-                    raise ValueError(f"{path} is a safetensors file but no code table; CodeTable.save writes those.")
+                    raise ValueError(f"{path} is a safetensors file but not a code table; CodeTable.save writes those.")
                 if metadata.get("version") != VERSION:
                     raise ValueError(
-                        f"{path} is a code table of version {metadata.get('version')}, this lookalike reads version "
-                        f"{VERSION}; save it anew with the lookalike that wrote it, or upgrade."
+                        f"{path} is a code table of version {metadata.get('version')}; this lookalike reads version "
+                        f"{VERSION}: upgrade lookalike, or save the table again with a version that reads it."
                     )
                 return cls._of(file.get_tensor("codes"), file.get_tensor("marks"))
         except SafetensorError as error:
@@ -168,7 +168,7 @@ def mark(marks: Tensor, ids: Tensor) -> None:
 
 
 def marked(marks: Tensor) -> Tensor:
-    """Which bits are set: bool [8 * len(marks)]."""
+    """Unpack marks to bool [8 * len(marks)]."""
     shifts = torch.arange(8, dtype=torch.uint8)
     return ((marks[:, None] >> shifts) & 1).flatten().bool()
 
@@ -180,6 +180,6 @@ def _refuse_contradictions(ids: Tensor, codes: Tensor) -> None:
     contradictions = order[1:][repeats & differ]
     if len(contradictions):
         raise ValueError(
-            f"id {int(ids[contradictions[0]])} stands twice in one write with different codes; "
-            "write one code per sample, the one to keep."
+            f"id {int(ids[contradictions[0]])} occurs twice in one write with different codes; write one code per "
+            "sample."
         )

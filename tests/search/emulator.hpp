@@ -1,6 +1,7 @@
-// CUDA on the CPU, as far as the kernels of the search need it: a thread is a coroutine, and whoever waits for others
-// hands over to the next. Blocks run one after the other. Slow and literal; the product follows the PTX manual.
+// CUDA on the CPU, as far as the kernels of the search need it: a thread is a coroutine that hands over to the next
+// when it waits for others. Blocks run one after the other. Slow and literal; the product follows the PTX manual.
 
+#include <setjmp.h>
 #include <ucontext.h>
 
 #include <algorithm>
@@ -30,15 +31,31 @@ namespace emulator {
 struct Meeting {  // where `size` threads wait for each other
     unsigned size = 0, arrived = 0, generation = 0;
 };
-std::vector<ucontext_t> threads;
+struct Thread {
+    ucontext_t beginning;
+    jmp_buf place;  // where it goes on: unlike swapcontext, setjmp and longjmp ask nothing of the system
+    bool started = false, ended = false;
+};
+std::vector<Thread> threads;
 std::vector<std::vector<char>> stacks;
-std::vector<bool> ended;
-ucontext_t scheduler;
+jmp_buf scheduler;
 Meeting block, warps[32];
-uint32_t slots[32][32][8];  // what the lanes of each warp put on the table
+uint32_t slots[2][32][32][8];  // two tables per warp, on which its lanes put words
 unsigned current;
 void (*entry)(const long long*);
 const long long* entry_arguments;
+
+__attribute__((noinline)) void hand_over() {
+    if (!_setjmp(threads[current].place)) _longjmp(scheduler, 1);
+}
+
+__attribute__((noinline)) void go_on() {
+    if (_setjmp(scheduler)) return;
+    Thread& thread = threads[current];
+    if (thread.started) _longjmp(thread.place, 1);
+    thread.started = true;
+    setcontext(&thread.beginning);
+}
 
 inline void meet(Meeting& meeting) {
     const unsigned generation = meeting.generation;
@@ -47,47 +64,47 @@ inline void meet(Meeting& meeting) {
         ++meeting.generation;
         return;
     }
-    while (meeting.generation == generation) swapcontext(&threads[current], &scheduler);
+    while (meeting.generation == generation) hand_over();
 }
 
-// Puts words on the warp's table and gives the table back; nobody overwrites it before all have read.
+// Puts words on one of the warp's tables and reads it once all have. Tables alternate: by the time a lane writes to this
+// one again, all lanes have met at the other and so have read this one.
 template <class Read>
 auto exchange(const uint32_t* words, int count, Read read) {
     const unsigned warp = threadIdx.x / 32;
-    std::copy(words, words + count, slots[warp][threadIdx.x % 32]);
+    auto& table = slots[warps[warp].generation % 2][warp];
+    std::copy(words, words + count, table[threadIdx.x % 32]);
     meet(warps[warp]);
-    const auto result = read(slots[warp]);
-    meet(warps[warp]);
-    return result;
+    return read(table);
 }
 
 inline void start() {
     entry(entry_arguments);
-    ended[current] = true;
+    threads[current].ended = true;
     --block.size;
     if (block.size && block.arrived == block.size) block.arrived = 0, ++block.generation;
-    swapcontext(&threads[current], &scheduler);
+    hand_over();
 }
 
 inline void run_block(unsigned size) {
     threads.assign(size, {});
     stacks.resize(std::max<size_t>(stacks.size(), size), std::vector<char>(1 << 16));
-    ended.assign(size, false);
     block = {size};
     for (auto& warp : warps) warp = {32};
     for (unsigned i = 0; i < size; ++i) {
-        getcontext(&threads[i]);
-        threads[i].uc_stack.ss_sp = stacks[i].data();
-        threads[i].uc_stack.ss_size = stacks[i].size();
-        makecontext(&threads[i], start, 0);
+        ucontext_t& beginning = threads[i].beginning;
+        getcontext(&beginning);
+        beginning.uc_stack.ss_sp = stacks[i].data();
+        beginning.uc_stack.ss_size = stacks[i].size();
+        makecontext(&beginning, start, 0);
     }
     for (unsigned left = size; left;) {
         left = 0;
         for (current = 0; current < size; ++current) {
-            if (ended[current]) continue;
+            if (threads[current].ended) continue;
             threadIdx.x = current;
-            swapcontext(&scheduler, &threads[current]);
-            left += !ended[current];
+            go_on();
+            left += !threads[current].ended;
         }
     }
 }

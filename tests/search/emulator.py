@@ -60,7 +60,8 @@ def emulated_kernels(macros, folder):
     path = Path(folder) / f"{name}.cpp"
     path.write_text("\n".join(lines))
     defined = [f"-D{macro}={value}" for macro, value in macros]
-    command = [COMPILER, "-std=c++20", "-O2", "-w", "-shared", "-fPIC", *defined, path, "-o", path.with_suffix(".so")]
+    options = ["-std=c++20", "-O2", "-march=native", "-U_FORTIFY_SOURCE", "-w", "-shared", "-fPIC", *defined]
+    command = [COMPILER, *options, path, "-o", path.with_suffix(".so")]
     subprocess.run(command, check=True)
     return EmulatedKernels(ctypes.CDLL(path.with_suffix(".so")))
 

@@ -16,12 +16,6 @@ from lookalike.utils.messages import warn_once
 from tests.search import emulator
 from tests.search.test_parity import assert_same, clustered_codes, csr, searches
 
-NO_FILTERS = {"query_labels": None, "reference_labels": None, "exclude": None}
-
-
-def request(queries, reference, k, **options):
-    return checked_request(queries, reference, k, **{**NO_FILTERS, "progress": False, **options})
-
 
 def awkward(name, n, bits, k):
     """Searches that thresholds, ties, lists or tiles could get wrong."""
@@ -30,25 +24,25 @@ def awkward(name, n, bits, k):
     labels = torch.randint(0, 7, (n,), generator=generator)
     some = torch.randperm(n, generator=generator)[:70]
     if name == "random":
-        return request(codes[some], codes, k)
+        return checked_request(codes[some], codes, k)
     if name == "labels":
-        return request(codes[some], codes, k, query_labels=labels[some], reference_labels=labels)
+        return checked_request(codes[some], codes, k, labels=(labels[some], labels))
     if name == "all codes equal":
         codes = torch.full_like(codes, 0b10110)
-        return request(codes[some], codes, k, query_labels=labels[some], reference_labels=labels)
+        return checked_request(codes[some], codes, k, labels=(labels[some], labels))
     if name == "all distances equal":  # one bit each: 2 apart, itself excepted
         codes = torch.zeros(n, bits, dtype=torch.bool)
         codes[torch.arange(n), torch.arange(n) % bits] = True
         codes = torch.from_numpy(np.packbits(codes.numpy(), axis=1, bitorder="little"))
-        return request(codes[some], codes, k)
+        return checked_request(codes[some], codes, k)
     if name == "one label":
-        return request(codes[some], codes, k, query_labels=0 * labels[some], reference_labels=0 * labels)
+        return checked_request(codes[some], codes, k, labels=(0 * labels[some], 0 * labels))
     if name == "sorted clusters":
         codes, members = clustered_codes(n, bits, 12, seed=n)
         labels = torch.from_numpy(members) // 2
-        return request(codes[some], codes, k, query_labels=labels[some], reference_labels=labels)
+        return checked_request(codes[some], codes, k, labels=(labels[some], labels))
     lists = [torch.randint(0, n, (int(length),), generator=generator) for length in torch.randint(0, 60, (len(some),))]
-    return request(codes[some], codes, k, exclude=csr(lists), memory=30_000)
+    return checked_request(codes[some], codes, k, exclude=csr(lists), memory=30_000)
 
 
 AWKWARD = [
@@ -83,7 +77,7 @@ def test_emulated_products_of_every_length(monkeypatch, folder, bits):
     asked = awkward("labels", 1021, bits, 5)
     assert cuda.make_plan(70, 1021, 5, 1 << 20).run
     assert_same(cuda._Search(asked).run(), plain.topk(asked))
-    few = request(asked.query[:3], asked.reference[:2], 4)  # k > n
+    few = checked_request(asked.query[:3], asked.reference[:2], 4)  # k > n
     assert_same(cuda._Search(few).run(), plain.topk(few))
 
 
@@ -109,11 +103,11 @@ def repeated(num_distinct, bits, *, odd=False, filters="none"):
     codes = torch.from_numpy(distinct[rng.integers(0, num_distinct, n)])
     some = torch.from_numpy(rng.choice(n, 128, replace=False))
     if filters == "exclude":
-        return request(codes[some], codes, k, exclude=csr([rng.integers(0, n, 30) for _ in some]))
+        return checked_request(codes[some], codes, k, exclude=csr([rng.integers(0, n, 30) for _ in some]))
     labels = {"none": None, "all labels differ": torch.arange(n), "few labels": torch.arange(n) % 5}[filters]
     if labels is None:
-        return request(codes[some], codes, k)
-    return request(codes[some], codes, k, query_labels=labels[some], reference_labels=labels)
+        return checked_request(codes[some], codes, k)
+    return checked_request(codes[some], codes, k, labels=(labels[some], labels))
 
 
 def assert_cheap(asked, num_distinct):
@@ -151,7 +145,7 @@ def test_samples_of_equal_codes_give_limits_that_hold(monkeypatch, folder, n, k)
     """Where all codes are equal, all queries share one limit: if it does not hold, all of them are repaired."""
     emulator.install(monkeypatch, folder)
     codes = torch.zeros(n, 16, dtype=torch.uint8)
-    search = cuda._Search(request(codes[:1].clone(), codes, k))
+    search = cuda._Search(checked_request(codes[:1].clone(), codes, k))
     limits = torch.zeros(1, dtype=torch.int64)
     keys = torch.zeros(1, search.plan.capacity, dtype=torch.int64)
     weights = search._weights(search.reference)
@@ -162,9 +156,9 @@ def test_samples_of_equal_codes_give_limits_that_hold(monkeypatch, folder, n, k)
 def test_emulated_selection_where_lists_exceed_the_shared_memory(monkeypatch, folder):
     emulator.install(monkeypatch, folder)
     codes = torch.randint(0, 4, (1500, 16), dtype=torch.uint8, generator=torch.manual_seed(0))
-    asked = request(codes[:9], codes, 1100)
+    asked = checked_request(codes[:9], codes, 1100)
     assert_same(cuda._Search(asked).run(), plain.topk(asked))
-    asked = request(codes[:9], codes, 100)
+    asked = checked_request(codes[:9], codes, 100)
     assert_same(cuda._Search(asked).run(), plain.topk(asked))
 
 
@@ -267,7 +261,7 @@ def pretended(monkeypatch):
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _=None: (9, 0))
     monkeypatch.setattr(cuda, "cuda_core", lambda: None)
     warn_once.cache_clear()
-    asked = request(torch.zeros(3000, 16, dtype=torch.uint8), torch.zeros(3000, 16, dtype=torch.uint8), 5)
+    asked = checked_request(torch.zeros(3000, 16, dtype=torch.uint8), torch.zeros(3000, 16, dtype=torch.uint8), 5)
     object.__setattr__(asked, "query", asked.query.as_subclass(OnDevice))
     return asked
 
@@ -281,7 +275,7 @@ def test_large_searches_on_a_device_take_the_kernels(pretended):
     [
         ({"capability": (7, 5)}, "need compute capability 8.0, and this GPU has 7.5"),
         ({"missing": True}, "cuda-core is missing"),
-        ({"k": 5000}, "takes k up to 4096, and 5000 is asked"),
+        ({"k": 5000}, "take k up to 4096, got 5000"),
     ],
 )
 def test_falling_back_is_said_once(monkeypatch, caplog, pretended, change, sentence):
@@ -374,7 +368,7 @@ def test_device_answers_the_same_a_hundred_times():
 @pytest.mark.filterwarnings("ignore:Synchronization debug mode")
 def test_device_is_not_waited_for_and_streams_are_kept():
     codes, _ = clustered_codes(20_000, 256, 100, seed=4)
-    asked = request(codes, codes, 30).to("cuda")
+    asked = checked_request(codes, codes, 30).to("cuda")
     expected = cuda.topk(asked)
     torch.cuda.synchronize()
     torch.cuda.set_sync_debug_mode("error")
@@ -391,7 +385,7 @@ def test_device_is_not_waited_for_and_streams_are_kept():
 @pytest.mark.gpu
 def test_auto_takes_the_kernels():
     codes = torch.zeros(3000, 16, dtype=torch.uint8, device="cuda")
-    assert choice.choose_backend(request(codes, codes, 5)) == "cuda"
+    assert choice.choose_backend(checked_request(codes, codes, 5)) == "cuda"
 
 
 def test_all_sources_are_joined():

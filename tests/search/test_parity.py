@@ -135,15 +135,7 @@ def test_self_join_is_scanned_once(monkeypatch):
 
 def test_request_take_keeps_exclude_lists():
     codes = torch.arange(8, dtype=torch.uint8).reshape(4, 2)
-    request = checked_request(
-        codes,
-        codes,
-        1,
-        query_labels=None,
-        reference_labels=None,
-        exclude=csr([[3, 1], [], [2], [0, 1, 2]]),
-        progress=False,
-    )
+    request = checked_request(codes, codes, 1, exclude=csr([[3, 1], [], [2], [0, 1, 2]]))
     taken = request.take(torch.tensor([3, 0]))
     assert taken.exclude[0].tolist() == [0, 3, 5]
     assert taken.exclude[1].tolist() == [0, 1, 2, 1, 3]

@@ -1,4 +1,4 @@
-"""Codes -> neighbours: exact Hamming search, with exclusions inside it."""
+"""Codes -> neighbours: exact Hamming search that leaves out labels and excluded ids."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import torch
 
 from lookalike.search.choice import Work, choose_backend, cuda_obstacle, load_kernel, search_backend, search_device
 from lookalike.search.request import Neighbours, checked_request
+from lookalike.utils.checks import check_choice
 
 __all__ = ["Neighbours", "hamming_topk", "load_kernel", "search_backend", "search_device"]
 
@@ -36,16 +37,16 @@ def hamming_topk(
         query: Packed codes, uint8 `[q, bits / 8]`, a tensor on any device or a NumPy array.
         reference: Packed codes, uint8 `[n, bits / 8]`.
         k: Neighbours per query.
-        query_labels: Integers `[q]`. Reference rows with the label of the query are left out.
+        query_labels: Integers `[q]`. Reference rows with the query's label are left out.
         reference_labels: Integers `[n]`; by default the query labels, if query and reference are the same object.
-        exclude: Further reference ids that a query must not get, as a pair of integer arrays: `offsets` `[q + 1]` and
-            `ids`, where query i excludes `ids[offsets[i]:offsets[i + 1]]`.
-        backend: "cpu" (compiled, threads as `torch.get_num_threads()`), "cuda" (NVIDIA GPUs of compute capability 8.0
+        exclude: Reference ids to leave out, per query, as a CSR pair of integer arrays: `offsets` `[q + 1]` and `ids`,
+            where query i excludes `ids[offsets[i]:offsets[i + 1]]`.
+        backend: "cpu" (compiled, on `torch.get_num_threads()` threads), "cuda" (NVIDIA GPUs of compute capability 8.0
             and later, with `cuda-core` installed), "matmul" (any torch device), "plain" (slow; the others are tested
-            against it) or "auto": the fastest that is loaded or worth loading, which `search_backend` names.
-        progress: Show a bar on a terminal, where a search takes long enough for one.
-        memory: Bytes of device memory that "cuda" works with beside codes and answer; by default up to 4 GiB, and not
-            more than half of what is free. Less means more passes.
+            against it) or "auto": the fastest one that is loaded or worth loading, which `search_backend` names.
+        progress: Show a progress bar on a terminal.
+        memory: Bytes of working memory for "cuda" beside codes and answer; by default 4 GiB, or half of what is free
+            if that is less. Less memory means more passes.
 
     Returns:
         `Neighbours(distances, indices)`, int32 and int64 `[q, k]`, on the device of the queries.
@@ -65,14 +66,12 @@ def hamming_topk(
         query,
         reference,
         k,
-        query_labels=query_labels,
-        reference_labels=reference_labels,
+        labels=(query_labels, reference_labels),
         exclude=exclude,
         progress=progress,
         memory=memory,
     )
-    if backend != "auto" and backend not in BACKENDS:
-        raise ValueError(f"backend must be one of 'auto', {', '.join(map(repr, BACKENDS))}, got {backend!r}.")
+    check_choice("backend", backend, ("auto", *BACKENDS))
     if request.num_queries == 0 or request.num_references == 0:
         absent = torch.full((request.num_queries, request.k), -1, device=request.query.device)
         return Neighbours(absent.int(), absent)

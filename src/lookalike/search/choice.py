@@ -1,4 +1,4 @@
-"""Which backend answers a search: the fastest one that is loaded, or worth loading."""
+"""Choose the backend of a search: the fastest one that is loaded or worth loading."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from lookalike.search.request import Request, checked_request
 from lookalike.utils.jit import numba_obstacle
 from lookalike.utils.messages import warn_once
 
-SMALL = 1 << 22  # pairs up to which matrix products answer sooner on a GPU than the CUDA kernels
-LOADING = 1 << 24  # pairs that matrix products compare on a CPU while the compiled kernel loads
+SMALL = 1 << 22  # pairs up to which matrix products are faster than the CUDA kernels
+LOADING = 1 << 24  # pairs that matrix products compare on a CPU in the time it takes to load the compiled kernel
 
 
 def search_backend(query: Any, reference: Any, k: int) -> str:
-    """Name the backend that `hamming_topk` takes for such a search at this moment.
+    """Name the backend that `hamming_topk` would choose for this search now.
 
-    On a CPU this is "cpu", the compiled kernel, once it is loaded. It is loaded by the first search that is worth it,
-    and by `load_kernel`.
+    On a CPU this is "cpu", the compiled kernel, once it is loaded. The first search that is worth it loads it, and so
+    does `load_kernel`.
 
     Examples:
         >>> import torch
@@ -33,19 +33,19 @@ def search_backend(query: Any, reference: Any, k: int) -> str:
 
 
 def load_kernel() -> None:
-    """Load the compiled CPU kernel, so that no search waits for it later; compile it if it is not cached.
+    """Load the compiled CPU kernel ahead of the first search; compile it if it is not cached.
 
-    Without numba there is no such kernel, and nothing happens.
+    Does nothing if numba is not installed.
     """
     if _can_compile() and not _is_loaded():
         from lookalike.search import cpu  # noqa: PLC0415 - loads numba
 
         codes = torch.arange(64, dtype=torch.uint8).view(-1, 1)
-        cpu.topk(checked_request(codes, codes, 1, query_labels=codes.flatten() // 2))
+        cpu.topk(checked_request(codes, codes, 1, labels=(codes.flatten() // 2, None)))
 
 
 def choose_backend(request: Request) -> str:
-    """Return the backend that `backend="auto"` takes for this request."""
+    """Return the backend that "auto" stands for."""
     pairs, device = request.num_queries * request.num_references, request.query.device
     if device.type == "cpu":
         if _is_loaded():
@@ -56,14 +56,14 @@ def choose_backend(request: Request) -> str:
     why_not = cuda_obstacle(device, request.bits, request.k)
     if why_not is None:
         return "cuda"
-    warn_once(f"searching by matrix products, not with the CUDA kernels, because {why_not}.")
+    warn_once(f"searching with matrix products rather than the CUDA kernels, because {why_not}.")
     return "matmul"
 
 
 class Work:
-    """What this process has searched: many small searches are worth the compiled kernel as one large one is."""
+    """The pairs that this process has compared: many small searches are as worth the compiled kernel as a large one."""
 
-    pairs = 0  # compared by matrix products on the CPU
+    pairs = 0  # by matrix products, on the CPU
 
     @classmethod
     def note(cls, request: Request, backend: str) -> None:
@@ -73,18 +73,18 @@ class Work:
 
 
 def search_device(device: torch.device, bits: int, k: int) -> torch.device:
-    """Return where codes of embeddings from `device` are best searched: there, if the CUDA kernels run there."""
+    """Return where to search codes of embeddings from `device`: there, if the CUDA kernels run there, or the CPU."""
     if device.type != "cuda":
         return torch.device("cpu")
     why_not = cuda_obstacle(device, bits, k)
     if why_not is None:
         return device
-    warn_once(f"hard negatives are searched on the CPU, because the CUDA kernels cannot be used: {why_not}.")
+    warn_once(f"searching hard negatives on the CPU, because the CUDA kernels cannot be used: {why_not}.")
     return torch.device("cpu")
 
 
 def cuda_obstacle(device: torch.device, bits: int, k: int) -> str | None:
-    """Say why the CUDA kernels cannot answer such requests on this device, or return None."""
+    """Return why the CUDA kernels cannot search such codes on this device, or None if they can."""
     from lookalike.search.cuda import obstacle  # noqa: PLC0415 - not needed without a GPU
 
     return obstacle(device, bits, k)

@@ -1,4 +1,4 @@
-"""Exact search by cosine similarity: what the codes approximate, and what they are measured against."""
+"""Exact search by cosine similarity, which the codes approximate and are measured against."""
 
 from typing import Any, NamedTuple
 
@@ -14,7 +14,7 @@ TILE_ELEMENTS = 1 << 25  # similarities in memory at a time
 
 
 class Similar(NamedTuple):
-    """The most similar rows of each query, most similar first, padded with -1 and minus infinity."""
+    """The most similar rows of each query, most similar first; scores padded with minus infinity, indices with -1."""
 
     scores: Tensor  # float32 [q, k]
     indices: Tensor  # int64 [q, k]
@@ -30,9 +30,9 @@ def cosine_topk(
     reference_labels: Any = None,
     exclude: Lists | None = None,
 ) -> Similar:
-    """The k rows of `reference` with the largest cosine to each query and another label, by full comparison.
+    """Find the k rows of `reference` with the largest cosine to each query, by full comparison.
 
-    `exclude` names further rows per query, as in `hamming_topk`.
+    `query_labels`, `reference_labels` and `exclude` leave rows out as in `hamming_topk`.
 
     Examples:
         >>> import torch

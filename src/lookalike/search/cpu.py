@@ -1,12 +1,12 @@
-"""Exact Hamming search on the CPU: numba kernels, threads, and limits that spare most of the work.
+"""Exact Hamming search on the CPU with numba kernels and threads; sampled limits skip most of the work.
 
-1. *Limits by sampling.* Distances to a few thousand rows tell, per query, a distance that somewhat more than k rows
-   should fall within. The scan keeps only those.
+1. *Limits by sampling.* From its distances to a few thousand rows, each query gets a limit that slightly more than k
+   rows should fall within. The scan keeps only those.
 2. *One scan.* In a self-join every pair is computed once and offered to both sides.
-3. *Repair.* A query whose limit was too tight is searched again without one: the answer is exact, never probable.
+3. *Repair.* A query whose limit was too tight is searched again without one, so the answer is always exact.
 
-Threads are Python's own (the kernels release the GIL): there is no second OpenMP runtime beside torch's, nothing that
-breaks when a `DataLoader` forks later, and the result does not depend on how many there are.
+Threads are Python's own (the kernels release the GIL): no second OpenMP runtime beside torch's, nothing that breaks
+when a `DataLoader` forks later, and the result does not depend on their number.
 """
 
 import math
@@ -25,7 +25,7 @@ from lookalike.utils.arrays import Array
 from lookalike.utils.progress import Bar, progress_bar
 
 CHUNK = 1024  # query rows per task, a multiple of TILE
-SAMPLE = 1536  # reference rows that limits are estimated from, where there are enough
+SAMPLE = 1536  # reference rows to estimate limits from, if there are enough
 
 _SHUT = np.full(TILE, -1, np.int32)
 
@@ -33,7 +33,7 @@ Run = Callable[[Callable[..., None], list[tuple[Any, ...]]], None]
 
 
 class Answer(NamedTuple):
-    """Neighbours, and for which queries they are known to be the nearest."""
+    """Neighbours, and the queries for which they are proven to be the nearest."""
 
     distances: Array  # int32 [q, k]
     indices: Array  # int64 [q, k]
@@ -41,14 +41,14 @@ class Answer(NamedTuple):
 
     @classmethod
     def empty(cls, num_queries: int, k: int) -> "Answer":
-        """Room for an answer."""
+        """Allocate an answer."""
         return cls(
             np.empty((num_queries, k), np.int32), np.empty((num_queries, k), np.int64), np.empty(num_queries, bool)
         )
 
 
 def topk(request: Request) -> Neighbours:
-    """The `cpu` backend of `hamming_topk`."""
+    """Answer a request: the `cpu` backend of `hamming_topk`."""
     rows, columns = _rows(request), _columns(request)
     num_queries, bits, k = request.num_queries, request.bits, request.k
     mirror = _same(request.query, request.reference)
@@ -65,20 +65,20 @@ def topk(request: Request) -> Neighbours:
 
 
 def is_loaded() -> bool:
-    """Say whether the kernels were compiled, or loaded from numba's cache, in this process."""
+    """Tell whether this process has compiled the kernels or loaded them from numba's cache."""
     return bool(getattr(scan, "signatures", ()))
 
 
 def _sampled_limits(request: Request, rows: Rows, run: Run) -> Array:
-    """Per query, a distance within which at least k admissible rows should lie, from every `stride`-th row.
+    """Estimate a limit per query that at least k admissible rows should lie within, from every `stride`-th row.
 
-    If `mean` of a query's k nearest are in the sample on average, its `rank`-th nearest sample is too close a limit
-    only where the sample holds `rank` of them, one and a half standard deviations more than it should.
+    On average the sample holds `mean` of a query's k nearest. Its `rank`-th nearest sample is too tight a limit only if
+    the sample holds `rank` of them, one and a half standard deviations more than the mean.
     """
     num_queries, n, k = request.num_queries, request.num_references, request.k
     stride = max(8, n // max(SAMPLE, n // 32))
     unlimited = np.full(num_queries, request.bits, np.int32)
-    if 16 * k > n:  # too few rows to be shut out for a sample to pay
+    if 16 * k > n:  # a sample pays only if its limits skip most rows
         return unlimited
     sample = _columns(request, stride)
     mean = sample.num_columns * k / n
@@ -92,7 +92,7 @@ def _sampled_limits(request: Request, rows: Rows, run: Run) -> Array:
 
 
 def _typical_limit(request: Request, stride: int, share: float) -> int:
-    """The distance that this share of admissible pairs falls within, over all queries."""
+    """Return the distance that this fraction of all admissible pairs falls within."""
     some = slice(None, None, max(1, request.num_queries // 64))
     query, reference = request.query[some].numpy()[:64], request.reference[::stride].numpy()
     distances = np.bitwise_count(query[:, None] ^ reference[None]).sum(-1, dtype=np.int32)
@@ -105,7 +105,7 @@ def _typical_limit(request: Request, stride: int, share: float) -> int:
 def _scan_chunks(
     rows: Rows, columns: Columns, limits: Array, bits: int, answer: Answer, run: Run, bar: Bar | None = None
 ) -> None:
-    """Search for every query on its own, a chunk of them per task."""
+    """Search each query on its own, one chunk of queries per task."""
     num_queries, k = answer.distances.shape
 
     def search(first: int, last: int) -> None:
@@ -117,18 +117,18 @@ def _scan_chunks(
         if bar is not None:
             bar.advance((last - first) * columns.num_columns)
 
-    share = -(-num_queries // (4 * torch.get_num_threads()))  # several pieces for each thread, none idle for long
+    share = -(-num_queries // (4 * torch.get_num_threads()))  # several tasks per thread, so that none idles for long
     chunk = min(CHUNK, -(-share // GROUP) * GROUP)
     run(search, [(first, min(first + chunk, num_queries)) for first in range(0, num_queries, chunk)])
 
 
 def _scan_mirrored(rows: Rows, columns: Columns, limits: Array, bits: int, answer: Answer, run: Run, bar: Bar) -> None:
-    """Search a reference in itself, each pair once.
+    """Search a reference in itself, computing each pair once.
 
-    Rows go in chunks from the top; the columns right of the diagonal are dealt to the threads in ascending pieces. A
-    thread owns the lists of its columns. The lists of the chunk's rows are shared, so all pieces but the first write
-    into lists of their own, which are appended in order afterwards: entries arrive in ascending order of id whatever
-    the number of threads.
+    Rows are scanned in chunks from the top; each thread takes one ascending piece of the columns right of the diagonal
+    and owns the lists of these columns. The lists of the chunk's rows are shared, so all pieces but the first write
+    into lists of their own, which are appended in order afterwards: entries arrive in ascending order of id for any
+    number of threads.
     """
     n, k = answer.distances.shape
     num_tiles, threads = len(columns.codes), torch.get_num_threads()
@@ -160,7 +160,7 @@ def _scan_mirrored(rows: Rows, columns: Columns, limits: Array, bits: int, answe
 
 
 def _repair(request: Request, columns: Columns, answer: Answer, run: Run) -> None:
-    """Search again, without limits, for the queries whose limit may have shut out a neighbour."""
+    """Search again, without limits, the queries whose limit may have been too tight."""
     short = np.flatnonzero(~answer.proven)
     if not len(short):
         return
@@ -194,7 +194,7 @@ def _int64(values: torch.Tensor | None) -> Array:
 
 
 def _interleave(codes: Array, lanes: int, multiple: int) -> Array:
-    """[n, bytes] -> uint32 [blocks, slots, lanes], 64-byte aligned: the same slot of `lanes` rows side by side."""
+    """Lay out [n, bytes] as uint32 [blocks, slots, lanes], 64-byte aligned: one slot of `lanes` rows side by side."""
     n, num_bytes = codes.shape
     padded = np.zeros((-(-n // multiple) * multiple, -(-num_bytes // 4) * 4), np.uint8)
     padded[:n, :num_bytes] = codes
@@ -207,7 +207,7 @@ def _interleave(codes: Array, lanes: int, multiple: int) -> Array:
 
 
 def _lists(room: Array, columns: Columns, bits: int, limits: Array) -> Lists:
-    """Empty lists of twice k keys, in the memory that will hold the answer, int64 [rows, k], where keys are narrow."""
+    """Make empty lists of 2 k keys; 32-bit keys live in `room`, int64 [rows, k], which will hold the answer."""
     rows, k = room.shape
     dtype = _key_type(columns, bits)
     keys = room.view(dtype) if dtype.itemsize == 4 else np.empty((rows, 2 * k), dtype)
@@ -232,7 +232,7 @@ def _scratch(columns: Columns, bits: int, k: int) -> Scratch:
 
 @contextmanager
 def _threads() -> Iterator[Run]:
-    """A function that runs tasks on torch's number of threads, and in the calling one if that is 1."""
+    """Yield a function that runs tasks on as many threads as torch uses, in the calling thread if that is one."""
     if torch.get_num_threads() == 1:
 
         def run_here(task: Callable[..., None], arguments: list[tuple[Any, ...]]) -> None:

@@ -1,14 +1,14 @@
-"""Exact Hamming search on NVIDIA GPUs: binary tensor cores look at all pairs, and little else is looked at.
+"""Exact Hamming search on NVIDIA GPUs: binary tensor cores compare all pairs, sampled limits discard nearly all.
 
-1. *Limits by sampling.* Each query meets a sample of the reference. One of its nearest samples, by the key (distance,
-   id), is its limit: somewhat more than k rows of the whole should not exceed it. Keys have no ties, so this holds for
-   codes that are all alike as well.
-2. *One scan.* Rows up to the limit are appended to the query's list, in any order.
-3. *Order.* Lists are put in order by key, which no order of arrival can change.
-4. *Repair.* A list that is too short or ran over proves nothing; its query is searched again without a limit.
+1. *Limits by sampling.* Each query is compared with a sample of the reference. One of its nearest samples, by the key
+   (distance, id), becomes its limit, which slightly more than k rows of the reference should stay within. Keys have no
+   ties, so this works even for codes that are all equal.
+2. *One scan.* Rows within the limit are appended to the query's list, in any order.
+3. *Order.* Lists are sorted by key, so the order of arrival does not matter.
+4. *Repair.* A list that is too short or overflowed proves nothing; its query is searched again without a limit.
 
-Everything runs on the caller's current stream, and nothing waits for the device: which queries are to be repaired is
-known there alone.
+Everything runs on the caller's current stream, and nothing waits for the device: only the device knows which queries
+need repair.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 
 
 class Shape(NamedTuple):
-    """How the products of a code length are laid out: macros of the kernels."""
+    """The layout of the products for one code length: macros of the kernels."""
 
     tiles: int  # sixteens of queries that a warp holds in registers
-    warps: int  # of a block
-    resident: int  # blocks of a multiprocessor, which bounds the registers
+    warps: int  # per block
+    resident: int  # blocks per multiprocessor, which bounds the registers
     part: int = 2  # sixteens of queries that are tested for hits together
-    queue: int = 160  # hits of a warp that wait to be looked at
+    queue: int = 160  # length of a warp's queue of hits
 
 
 SHAPES = {  # by words of 32 bits; codes are padded to the next length
@@ -47,30 +47,30 @@ SHAPES = {  # by words of 32 bits; codes are padded to the next length
     64: Shape(2, 4, 3),
 }
 MAX_BITS = 32 * max(SHAPES)
-MAX_K = 4096  # neighbours that are put in order in the shared memory every device has
+MAX_K = 4096  # neighbours that can be sorted in the shared memory of any device
 GROUPS, PLACE_BITS, CHUNK = 512, 19, 2048  # as in survey.cu and hamming.cu
-DIRECT = 4096  # rows of a reference that is not worth a sample
-DEVIATIONS = 3.5  # by which a limit is wider than needed on average
-MEMORY = 1 << 32  # bytes of working memory, where there is as much
+DIRECT = 4096  # rows up to which a reference is searched without a sample
+DEVIATIONS = 3.5  # standard deviations by which a limit is wider than needed on average
+MEMORY = 1 << 32  # bytes of working memory, at most
 
 
 @dataclass(frozen=True)
 class Plan:
-    """How a search is carried out; nothing here changes the answer."""
+    """The sizes of a search; they do not change the answer."""
 
-    capacity: int  # keys that a query's list holds
-    run: int  # columns in each of GROUPS groups of the sample, 0 where no row is shut out
+    capacity: int  # keys per list
+    run: int  # columns in each of GROUPS groups of the sample; 0: no sample, no limits
     tile: int  # queries at a time
 
 
 def topk(request: Request) -> Neighbours:
-    """The `cuda` backend of `hamming_topk`."""
+    """Answer a request: the `cuda` backend of `hamming_topk`."""
     with torch.cuda.device(request.query.device):
         return _Search(request).run()
 
 
 def obstacle(device: torch.device, bits: int, k: int) -> str | None:
-    """Why this backend cannot answer such requests on this device, or the current one, or None."""
+    """Return why this backend cannot search such codes on this device (or the current one), or None if it can."""
     try:
         cuda_core()
     except ImportError as error:
@@ -79,20 +79,20 @@ def obstacle(device: torch.device, bits: int, k: int) -> str | None:
         return "there is no NVIDIA GPU"
     capability = torch.cuda.get_device_capability(device if device.type == "cuda" else None)
     if capability < (8, 0):
-        return f"its binary tensor cores need compute capability 8.0, and this GPU has {capability[0]}.{capability[1]}"
+        return f"the CUDA kernels need compute capability 8.0, and this GPU has {capability[0]}.{capability[1]}"
     if bits > MAX_BITS:
-        return f"it takes codes of up to {MAX_BITS} bits, and these have {bits}"
+        return f"the CUDA kernels take codes of up to {MAX_BITS} bits, and these have {bits}"
     if k > MAX_K:
-        return f"it takes k up to {MAX_K}, and {k} is asked"
+        return f"the CUDA kernels take k up to {MAX_K}, got {k}"
     return None
 
 
 def make_plan(num_queries: int, n: int, asked: int, memory: int) -> Plan:
-    """Sizes of the sample, the lists and the tiles of queries, where `asked` rows per query are to be found.
+    """Size the sample, the lists and the tiles of queries for `asked` rows per query.
 
-    A sample of n / 16 rows holds a sixteenth of a query's nearest on average. The limit is put `DEVIATIONS` standard
-    deviations beyond, so that few queries come up short, and lists have room for six more. The sample holds at most
-    as many of them as half its groups, for a group can name only one.
+    A sample of n / 16 rows holds a sixteenth of a query's nearest on average. The limit is `DEVIATIONS` standard
+    deviations beyond that, so that few queries come up short, and lists have room for six more. The sample is to hold
+    at most half as many of a query's nearest as it has groups, because each group names only one row.
     """
     run, capacity = 0, n
     if n > max(DIRECT, 5 * asked):
@@ -128,7 +128,7 @@ class _Search:
         shared = request.reference is request.query and len(self.query) % 8 == 0
         self.reference = self.query if shared else _padded(request.reference, self.words, 8)
         memory = _affordable(self.device) if request.memory is None else request.memory
-        self.spare = 0  # excluded rows per query that limits allow for
+        self.spare = 0  # excluded rows per query that limits allow for, at most
         if request.exclude is not None:
             self.spare = max(request.k, 2 * len(request.exclude[1]) // request.num_queries)
         self.plan = make_plan(request.num_queries, request.num_references, request.k + self.spare, memory)
@@ -206,7 +206,7 @@ class _Search:
     def _limit(
         self, rows: slice, blocks: int, sample: _Sample, query_weights: Tensor, keys: Tensor, limits: Tensor
     ) -> None:
-        """Limits of some queries; the lists, still empty, hold the best of each group meanwhile."""
+        """Compute the limits of some queries, using their lists, still empty, for the best of each group."""
         size, stride = rows.stop - rows.start, 2 * self.plan.capacity
         labels = self.request.query_labels
         marks = None if labels is None else _marks(labels[rows])
@@ -244,9 +244,9 @@ class _Search:
         )
 
     def _sample(self, weights: Tensor) -> _Sample:
-        """A row at random out of each of many equal stretches of the reference.
+        """Draw one row at random from each of many equal stretches of the reference.
 
-        Rows go to groups at random, whatever their order: data are often sorted, and a group names one row only.
+        Rows are assigned to groups at random, because data are often sorted and a group names only one row.
         """
         n, size = self.request.num_references, GROUPS * self.plan.run
         places = torch.arange(size, device=self.device)
@@ -262,7 +262,7 @@ class _Search:
         return _Sample(self.reference[drawn], offsets.to(torch.int32), marks, ids)
 
     def _filters(self, rows: slice) -> tuple[Tensor | None, ...]:
-        """Labels and exclude lists of some queries, as kernels take them."""
+        """Return labels and exclude lists of some queries, as the kernels take them."""
         query_labels, (offsets, ids) = self.request.query_labels, self.request.exclude or (None, None)
         return (
             None if query_labels is None else query_labels[rows],
@@ -277,7 +277,7 @@ class _Search:
         return weights
 
     def _span(self, blocks: int) -> int:
-        """Columns per block: blocks enough for an even load, few enough to be worth their start."""
+        """Return the columns per block: enough blocks for an even load, few enough to be worth starting."""
         n = self.request.num_references
         span = n * blocks // (64 * self.processors)
         return min(max(2 * CHUNK, -(-span // CHUNK) * CHUNK, -(-n // (65535 * CHUNK)) * CHUNK), 1 << 24)
@@ -289,7 +289,7 @@ class _Search:
 
 
 def _padded(codes: Tensor, words: int, multiple: int) -> Tensor:
-    """uint8 [n, bytes] -> int32 [padded, words] with zeros where there was nothing; a view if nothing is missing."""
+    """Pad uint8 [n, bytes] with zeros to int32 [padded, words]; a view if there is nothing to pad."""
     n, num_bytes = codes.shape
     if num_bytes == 4 * words and n % multiple == 0 and codes.data_ptr() % 16 == 0:
         return codes.view(torch.int32)
@@ -299,12 +299,12 @@ def _padded(codes: Tensor, words: int, multiple: int) -> Tensor:
 
 
 def _marks(labels: Tensor) -> Tensor:
-    """int64 -> int32; different labels rarely share a mark."""
+    """Hash labels to int32; different labels rarely share a mark."""
     return (labels ^ (labels >> 32)).to(torch.int32)
 
 
 def _affordable(device: torch.device) -> int:
-    """Bytes of working memory that leave as much to others."""
+    """Return the bytes of working memory to use: at most half of what is free."""
     unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
     return min(MEMORY, (torch.cuda.mem_get_info(device)[0] + unused) // 2)
 

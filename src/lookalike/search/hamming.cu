@@ -1,7 +1,7 @@
-// Products of codes on binary tensor cores (sm_80 and later), and the scan of the reference with them.
+// Products of codes on binary tensor cores (sm_80 and later), and the scan of the reference.
 
 // Lane t of four holds LOAD words of every 4 * LOAD of a code. The order of bits within a product is free as long as
-// both operands agree, so each lane takes what one wide load brings and codes keep their natural layout.
+// both operands agree, so each lane takes what one wide load returns and codes keep their natural layout.
 constexpr int LOAD = COMPLEMENT ? 1 : WORDS % 16 ? 2 : 4;
 
 __device__ __forceinline__ void load_part(u32 (&part)[2 * SLICES], const u32* code) {
@@ -22,17 +22,17 @@ __device__ __forceinline__ void load_part(u32 (&part)[2 * SLICES], const u32* co
     }
 }
 
-// The same value, which the compiler no longer knows how to make again: it stays in a register of its own. Operands
-// of a product are four registers in a row, and filling them anew in every step costs more than the product.
+// Returns the value in a way that the compiler cannot recompute, so that it stays in a register of its own. Operands of
+// a product are four consecutive registers, and refilling them in every step costs more than the product.
 __device__ __forceinline__ u32 pinned(u32 value) { return __shfl_sync(ALL, value, threadIdx.x % 32); }
 
-// The same pointer, whose terms the compiler no longer knows: it does not add them up again in every step.
+// Hides the terms of a pointer from the compiler, which would otherwise add them up again in every step.
 __device__ __forceinline__ const int* whole(const int* pointer) {
     asm("" : "+l"(pointer));
     return pointer;
 }
 
-// Sixteen queries per tile as left operands: a lane holds rows g and g + 8. Rows past the end repeat the last one.
+// Loads sixteen queries per tile as left operands: a lane holds rows g and g + 8. Rows past the end repeat the last.
 __device__ __forceinline__ void load_rows(u32 (&a)[TILES][SLICES][4], const u32* queries, i64 first, i64 end) {
     const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
 #pragma unroll
@@ -78,9 +78,9 @@ extern "C" __global__ void weigh(const u32* codes, int* weights, i64 n) {
     weights[i] = sum;
 }
 
-constexpr int CHUNK = 2048;  // columns between two looks at the limits
+constexpr int CHUNK = 2048;  // columns between two reads of the limits
 constexpr int NEVER = -(1 << 28);
-constexpr int HIT_COST = 256;  // pairs whose exact thresholds cost as much as one needless hit
+constexpr int HIT_COST = 256;  // exact thresholds for this many pairs cost as much as one needless hit
 
 template <bool VALUE>
 struct Choice {
@@ -88,8 +88,8 @@ struct Choice {
 };
 
 // Sums start where they become non-negative for rows up to the limit: at half of limit - weight(x) - weight(y), because
-// h = weight(x) + weight(y) - 2 and(x, y). Halving the parts of row and column one by one takes a single addition per
-// pair but rounds so that some rows one farther pass as well; halving their sum is exact and takes a shift more.
+// h = weight(x) + weight(y) - 2 and(x, y). Halving the parts of row and column separately takes one addition per pair,
+// but rounding lets some rows pass that are one farther; halving their sum is exact and takes one more shift.
 template <bool EXACT>
 __device__ __forceinline__ int start_of(i64 limit, int weight, i64 chunk) {
     const int ties = id_of(limit) >= chunk ? 0 : 1;  // from here on, rows at the limit's distance come after it
@@ -112,9 +112,9 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, RESIDENT) filter(
     const Filters filters = {query_labels, reference_labels, exclude_offsets, exclude_ids};
     u32 a[TILES][SLICES][4];
     load_rows(a, queries, first, num_queries);
-    u32 filled = 0, needless = 0;  // hits that wait; hits of this lane that only rounding let pass
+    u32 filled = 0, needless = 0;  // queued hits; hits of this lane that passed by rounding only
 
-    // Hits wait until there are enough for all lanes: distances and labels are then looked up side by side.
+    // Hits are queued until there are enough for all lanes, which then look up distances and labels in parallel.
     auto flush = [&]() {
         __syncwarp();
         for (u32 i = lane; i < filled; i += 32) {
@@ -139,8 +139,8 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, RESIDENT) filter(
         return (i64)__reduce_add_sync(ALL, needless) * HIT_COST > (seen - begin) * ROWS;
     };
 
-    // Scan a chunk and return the column to go on from. Stop early once exact thresholds pay: where codes repeat, many
-    // rows lie at the very distance of the limit, and rounding lets them pass although their ids come after its id.
+    // Scans a chunk and returns the column to continue from. Stops early once exact thresholds pay: where codes repeat,
+    // many rows lie at the limit's distance, and rounding lets them pass although their ids come after the limit's.
     auto scan = [&](i64 chunk, auto choice) {
         constexpr bool EXACT = decltype(choice)::value;
         int starts[TILES][COMPLEMENT ? 4 : 2];

@@ -1,11 +1,11 @@
-// What the kernels share. The parts are joined into one program, compiled for codes of WORDS 32-bit words.
+// Definitions shared by the kernels. The files are joined into one program, compiled for codes of WORDS 32-bit words.
 //
 //   keys.cu      types, keys, labels and exclude lists
 //   survey.cu    a limit per query, from a sample
-//   hamming.cu   all rows up to that limit, on binary tensor cores
-//   order.cu     the k smallest of them in order; queries they do not answer are searched again
+//   hamming.cu   all rows within that limit, on binary tensor cores
+//   order.cu     the k smallest of them in order; repair of the queries they do not answer
 //
-// A key is distance << 40 | id: its order is the order of the answer, and no two rows share one.
+// A key is distance << 40 | id: keys sort like the answer, and no two rows share one.
 
 typedef unsigned u32;
 typedef long long i64;
@@ -18,7 +18,7 @@ constexpr int ROWS = 16 * TILES;
 constexpr int ID_BITS = 40;
 constexpr i64 UNLIMITED = 0x7fffffffffffffff;
 
-struct Filters {  // what a query must not get; each pair of pointers may be null
+struct Filters {  // rows to leave out; each pair of pointers may be null
     const i64 *query_labels, *reference_labels, *exclude_offsets, *exclude_ids;
 
     __device__ bool admit(i64 row, i64 column) const {

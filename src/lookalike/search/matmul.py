@@ -10,12 +10,12 @@ from lookalike.search.request import Neighbours, Request
 from lookalike.utils.progress import progress_bar
 
 QUERY_TILE = 1024
-DATABASE_TILE = 16384
+REFERENCE_TILE = 16384
 ABSENT = torch.iinfo(torch.int64).max
 
 
 def topk(request: Request) -> Neighbours:
-    """The `matmul` backend of `hamming_topk`."""
+    """Answer a request: the `matmul` backend of `hamming_topk`."""
     dtype, device = _dtype(request), request.query.device.type
     distances, indices = [], []
     with (
@@ -33,12 +33,12 @@ def topk(request: Request) -> Neighbours:
 
 
 def _nearest_keys(request: Request, first: int, last: int, dtype: torch.dtype) -> Tensor:
-    """The k smallest keys (distance << 32 | id) per query, ascending: that order is (distance, id). [chunk, k]"""
+    """Return the k smallest keys (distance << 32 | id) per query, ascending: in order of (distance, id). [chunk, k]"""
     query = _signs(request.query[first:last], dtype)
     excluded_rows, excluded_ids = request.excluded_pairs(first, last)
     best = torch.full((last - first, request.k), ABSENT, device=query.device)
-    for start in range(0, request.num_references, DATABASE_TILE):
-        stop = min(start + DATABASE_TILE, request.num_references)
+    for start in range(0, request.num_references, REFERENCE_TILE):
+        stop = min(start + REFERENCE_TILE, request.num_references)
         dot = query @ _signs(request.reference[start:stop], dtype).T
         keys = ((request.bits - dot.to(torch.int64)) // 2) << 32  # [chunk, tile]
         keys |= torch.arange(start, stop, device=keys.device)
@@ -53,11 +53,11 @@ def _nearest_keys(request: Request, first: int, last: int, dtype: torch.dtype) -
 
 
 def _signs(codes: Tensor, dtype: torch.dtype) -> Tensor:
-    """uint8 [n, bytes] -> +-1 [n, bits]"""
+    """Unpack codes uint8 [n, bytes] into +-1 [n, bits]."""
     shifts = torch.arange(8, dtype=torch.uint8, device=codes.device)
     return ((codes.unsqueeze(-1) >> shifts) & 1).flatten(1).to(dtype) * 2 - 1
 
 
 def _dtype(request: Request) -> torch.dtype:
-    # Half precision products are slow on a CPU and crash on some virtual ones.
+    # Half-precision products are slow on CPUs, and crash on some virtual ones.
     return torch.float16 if request.query.is_cuda and request.bits <= 2048 else torch.float32

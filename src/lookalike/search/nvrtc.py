@@ -1,4 +1,4 @@
-"""The CUDA kernels: compiled when they are first needed, kept on disk for every later process."""
+"""Compile the CUDA kernels at first use, cache them on disk, and launch them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LEGACY_STREAM = 1  # the driver's name for the default stream; a null handle may
 
 
 class Kernels:
-    """The kernels of one program, launched on torch's current stream."""
+    """The kernels of one compiled program, launched on torch's current stream."""
 
     def __init__(self, cubin: bytes) -> None:
         self._core = cuda_core()
@@ -39,7 +39,7 @@ class Kernels:
 
 
 def load_kernels(macros: tuple[tuple[str, int], ...], device: int) -> Kernels:
-    """The kernels for these macros and this device, which becomes the current one of this thread."""
+    """Load the kernels for these macros and this device, which becomes this thread's current device."""
     cuda_core().Device(device).set_current()
     major, minor = torch.cuda.get_device_capability(device)
     return _loaded(macros, f"sm_{major}{minor}")
@@ -51,14 +51,14 @@ def _loaded(macros: tuple[tuple[str, int], ...], arch: str) -> Kernels:
 
 
 def cubin_of(macros: tuple[tuple[str, int], ...], arch: str) -> bytes:
-    """Machine code for these macros and this architecture, from the cache on disk or compiled."""
+    """Return machine code for these macros and this architecture, from the cache on disk or compiled."""
     source = "\n".join((Path(__file__).parent / name).read_text() for name in SOURCES)
     key = hashlib.sha256(repr((source, arch, macros, _compiler_version())).encode()).hexdigest()[:32]
     path = cache_folder() / "cuda" / f"{arch}-{key}.cubin"
     with contextlib.suppress(OSError):
         return path.read_bytes()
     cubin = _compiled(source, macros, arch)
-    with contextlib.suppress(OSError):  # a cache that cannot be written costs a second per process, not the search
+    with contextlib.suppress(OSError):  # without a cache each process compiles again, which takes a second
         path.parent.mkdir(parents=True, exist_ok=True)
         with replacing(path) as temporary:
             temporary.write_bytes(cubin)
@@ -67,10 +67,10 @@ def cubin_of(macros: tuple[tuple[str, int], ...], arch: str) -> bytes:
 
 @cache
 def cuda_core() -> Any:
-    """The module of cuda-core, wherever this version has it.
+    """Import cuda-core, whose module depends on its version.
 
     Raises:
-        ImportError: It is not installed, or has nothing to work with.
+        ImportError: It, or something it needs, is not installed.
     """
     module = importlib.import_module("cuda.core")
     if not hasattr(module, "Program"):
@@ -86,7 +86,7 @@ def _compiled(source: str, macros: tuple[tuple[str, int], ...], arch: str) -> by
         arch=arch,
         std="c++17",
         define_macro=defined,
-        device_as_default_execution_space=True,  # generic lambdas in kernels are for the device as well
+        device_as_default_execution_space=True,  # generic lambdas in kernels run on the device
     )
     return bytes(core.Program(source, "c++", options).compile("cubin").code)
 

@@ -1,4 +1,4 @@
-// Candidates -> neighbours, and the search for those queries whose candidates do not answer them.
+// Candidates -> neighbours, and the repair of queries whose candidates do not suffice.
 
 __device__ int block_sum(int value) {
     __shared__ int sums[32];
@@ -14,7 +14,7 @@ __device__ int block_sum(int value) {
 
 __device__ int power_of_two(int n) { return n <= 2 ? 2 : 1 << (32 - __clz(n - 1)); }
 
-// Puts `size` keys in order and writes the first k; bitonic, in shared memory that has room for the next power of two.
+// Sorts `size` keys and writes the first k; bitonic, in shared memory with room for the next power of two.
 __device__ void write_sorted(i64* room, int size, i64 row, int k, int* distances, i64* indices) {
     const int padded = power_of_two(size);
     for (int i = size + threadIdx.x; i < padded; i += blockDim.x) room[i] = UNLIMITED;
@@ -34,8 +34,8 @@ __device__ void write_sorted(i64* room, int size, i64 row, int k, int* distances
     }
 }
 
-// One block per query. Candidates are proven to hold the k nearest if none was dropped and there are k of them, or if
-// no row was shut out.
+// One block per query. Candidates are proven to hold the k nearest if none was dropped and there are at least k, or if
+// there was no limit.
 extern "C" __global__ void order(
     const i64* keys, const u32* counts, const i64* keys_up_to, int* distances, i64* indices, u32* repairs,
     i64 capacity, i64 room_size, i64 k) {
@@ -68,7 +68,7 @@ extern "C" __global__ void order(
 }
 
 // Blocks take queries off the list. A first sweep counts rows by distance, which gives the distance of the k-th; a
-// second keeps all rows nearer than that and, in order of id, as many at that distance as are missing.
+// second keeps all nearer rows and, in order of id, as many at that distance as are still missing.
 extern "C" __global__ void __launch_bounds__(256) repair(
     const u32* queries, const u32* reference, const i64* query_labels, const i64* reference_labels,
     const i64* exclude_offsets, const i64* exclude_ids, const u32* repairs, int* distances, i64* indices,

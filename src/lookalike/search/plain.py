@@ -1,4 +1,4 @@
-"""Hamming search in plain torch: the truth the other backends are tested against."""
+"""Hamming search in plain torch, which the other backends are tested against."""
 
 import torch
 from torch import Tensor
@@ -9,19 +9,19 @@ CHUNK_BYTES = 1 << 26
 
 
 def popcount(values: Tensor) -> Tensor:
-    """The number of set bits of each uint8."""
+    """Count the set bits of each uint8."""
     values = values - ((values >> 1) & 0x55)
     values = (values & 0x33) + ((values >> 2) & 0x33)
     return (values + (values >> 4)) & 0x0F
 
 
 def hamming_distances(a: Tensor, b: Tensor) -> Tensor:
-    """Distances of all pairs: uint8 [..., p, bytes] and [..., q, bytes] -> int32 [..., p, q]."""
+    """Return the distances of all pairs: uint8 [..., p, bytes] and [..., q, bytes] -> int32 [..., p, q]."""
     return popcount(a.unsqueeze(-2) ^ b.unsqueeze(-3)).sum(-1, dtype=torch.int32)
 
 
 def topk(request: Request) -> Neighbours:
-    """The `reference` backend of `hamming_topk`."""
+    """Answer a request: the `plain` backend of `hamming_topk`."""
     chunk = max(1, CHUNK_BYTES // request.reference.numel())
     parts = [_topk(request, i, min(i + chunk, request.num_queries)) for i in range(0, request.num_queries, chunk)]
     return Neighbours(*(torch.cat(column) for column in zip(*parts, strict=True)))

@@ -1,4 +1,4 @@
-"""What a search is asked and what it answers: the input, checked once for all backends."""
+"""The request and the answer of a search; requests are checked once, for all backends."""
 
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -7,12 +7,12 @@ import torch
 from torch import Tensor
 
 from lookalike.utils.checks import checked_positive
-from lookalike.utils.lists import Lists, checked_lists, take_lists
+from lookalike.utils.lists import Lists, checked_lists, row_numbers, take_lists
 from lookalike.utils.tensors import checked_codes, checked_labels
 
 
 class Neighbours(NamedTuple):
-    """The nearest codes of each query: nearest first, ties by the smaller id, padded with -1."""
+    """The nearest codes of each query, nearest first, ties by the smaller id, padded with -1."""
 
     distances: Tensor  # int32 [q, k]
     indices: Tensor  # int64 [q, k]
@@ -29,7 +29,7 @@ class Request:
     reference_labels: Tensor | None = None  # int64 [n]
     exclude: Lists | None = None  # ascending within a query
     progress: bool = False
-    memory: int | None = None  # bytes a backend may work with beside the answer, where it can choose
+    memory: int | None = None  # bytes of working memory, for backends that can choose
 
     @property
     def num_queries(self) -> int:
@@ -47,7 +47,7 @@ class Request:
         return self.query.shape[1] * 8
 
     def to(self, device: str) -> "Request":
-        """The same request with its tensors on another device."""
+        """Move the tensors to another device."""
         return replace(
             self,
             query=self.query.to(device),
@@ -58,7 +58,7 @@ class Request:
         )
 
     def take(self, rows: Tensor) -> "Request":
-        """The same request for some of the queries."""
+        """Return the request for some of the queries."""
         return replace(
             self,
             query=self.query[rows],
@@ -67,28 +67,25 @@ class Request:
         )
 
     def excluded_pairs(self, first: int, last: int) -> tuple[Tensor, Tensor]:
-        """The excluded (query - first, reference id) pairs of queries first..last-1, from lists only."""
+        """Return the (query - first, reference id) pairs that the exclude lists of queries first to last - 1 name."""
         if self.exclude is None:
             none = torch.empty(0, dtype=torch.int64, device=self.query.device)
             return none, none
-        offsets, ids = self.exclude
-        lengths = offsets[first + 1 : last + 1] - offsets[first:last]
-        rows = torch.repeat_interleave(torch.arange(last - first, device=ids.device), lengths)
-        return rows, ids[int(offsets[first]) : int(offsets[last])]
+        lists = take_lists(self.exclude, torch.arange(first, last, device=self.query.device))
+        return row_numbers(lists), lists[1]
 
 
 def checked_request(
     query: Any,
     reference: Any,
     k: int,
-    *,
-    query_labels: Any = None,
-    reference_labels: Any = None,
+    labels: tuple[Any, Any] = (None, None),
     exclude: tuple[Any, Any] | None = None,
+    *,
     progress: bool = False,
     memory: int | None = None,
 ) -> Request:
-    """Check everything a caller can get wrong, before any work is done."""
+    """Check the arguments of `hamming_topk`; `labels` are those of the queries and of the reference."""
     is_self_join = reference is query
     query = checked_codes("query", query)
     reference = query if is_self_join else checked_codes("reference", reference).to(query.device)
@@ -97,6 +94,7 @@ def checked_request(
             f"query and reference must have codes of the same width, got {query.shape[1] * 8} bits and "
             f"{reference.shape[1] * 8} bits; shorten the longer ones to a prefix with codes[:, :width]."
         )
+    query_labels, reference_labels = labels
     if reference_labels is None and query_labels is not None and is_self_join:
         reference_labels = query_labels
     if (query_labels is None) != (reference_labels is None):
@@ -104,15 +102,15 @@ def checked_request(
     if query_labels is not None:
         query_labels = checked_labels("query_labels", query_labels, len(query)).to(query.device)
         reference_labels = checked_labels("reference_labels", reference_labels, len(reference)).to(query.device)
+    if exclude is not None:
+        exclude = checked_lists("exclude", exclude, len(query), len(reference), query.device)
     return Request(
         query=query,
         reference=reference,
         k=checked_positive("k", k),
         query_labels=query_labels,
         reference_labels=reference_labels,
-        exclude=None
-        if exclude is None
-        else checked_lists("exclude", exclude, len(query), len(reference), query.device),
+        exclude=exclude,
         progress=progress,
         memory=None if memory is None else checked_positive("memory", memory),
     )

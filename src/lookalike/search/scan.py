@@ -1,10 +1,10 @@
-"""The numba kernels of the `cpu` backend: scan tiles, keep candidates, put them in order.
+"""The numba kernels of the `cpu` backend: scan tiles, collect candidates, sort them.
 
-Every query has a *candidate list*: up to 2k (distance, id) entries in the order they were met, and a *limit*.
-A reference row is a candidate if its distance is within the limit and it is not excluded. Columns are visited in
+Every query has a *candidate list*, up to 2k (distance, id) entries in the order they were met, and a *limit*. A
+reference row is a candidate if its distance is within the limit and it is not excluded. Columns are visited in
 ascending order of id, so lists stay sorted by id, which gives two things for free: a counting sort by distance leaves
 ties in order of id, and a full list can be cut to its best k with a limit one below the k-th distance (a later row at
-that same distance would lose the tie anyway). What is cut can never come back, so the cut is exact.
+that distance would lose the tie anyway). A row that was cut can never come back, so the cut is exact.
 """
 
 from typing import Any, NamedTuple
@@ -35,13 +35,13 @@ class Columns(NamedTuple):
     labels: Any  # int64 [n], or empty: no labels
     num_columns: int
     id_stride: int  # column c is sample c * id_stride
-    id_bits: int  # that any id fits into
+    id_bits: int  # width of an id
 
 
 class Lists(NamedTuple):
     """Candidate lists."""
 
-    keys: Any  # uint32 or, where that is too narrow, uint64 [rows, 2k]: distance << id_bits | id
+    keys: Any  # uint32, or uint64 if that is too narrow, [rows, 2k]: distance << id_bits | id
     id_bits: int
     counts: Any  # int32 [rows]
     limits: Any  # int32 [rows], for mirrored lists padded to whole tiles with -1
@@ -74,7 +74,7 @@ def _is_excluded(rows: Rows, row: int, sample: int) -> bool:
 
 @kernel
 def _keep_best(lists: Lists, row: int, k: int, histogram: Any) -> None:
-    """Cut a list to its k nearest, ties by the earlier entry, and tighten its limit accordingly."""
+    """Cut a list to its k nearest, ties by the earlier entry, and tighten its limit."""
     count = lists.counts[row]
     for i in range(count):
         histogram[lists.keys[row, i] >> lists.id_bits] += 1
@@ -109,7 +109,7 @@ def _push(lists: Lists, row: int, distance: int, sample: int, k: int, histogram:
 
 @kernel
 def _positions(hits: Any, positions: Any) -> int:
-    """List the set bits. Most words have none to two: writing two without asking spares a mispredicted branch each."""
+    """List the set bits. Most words have at most two: writing two unconditionally saves a mispredicted branch each."""
     found = 0
     for word in range(MASK_WORDS):
         mask = hits[word]
@@ -166,7 +166,7 @@ def scan(
                 row, column = group_row + (position >> _TILE_BITS), first_column + (position & (TILE - 1))
                 if column <= row or row >= last_row:
                     continue
-                if has_labels and rows.labels[column] == columns.labels[row]:  # the column asks, the row is found
+                if has_labels and rows.labels[column] == columns.labels[row]:  # the column is the query here
                     continue
                 if has_exclude and _is_excluded(rows, column, row):
                     continue
@@ -210,8 +210,8 @@ def emit(
 ) -> None:
     """Write the k nearest of each list in order of (distance, id), padded with -1.
 
-    A list with fewer than k entries is the whole truth only if its limit shut nothing out. The list of a row may lie
-    in the memory of its indices, so it is copied before it is overwritten.
+    A list with fewer than k entries is complete only if its limit was the largest distance. A row's list may share
+    memory with its indices, so it is copied before they are written.
     """
     k = distances.shape[1]
     starts = scratch.histogram

@@ -2,10 +2,10 @@
 
 Numba's own vectoriser stops at 256-bit registers and cannot turn a comparison into a bit mask, so the innermost tile
 is written as LLVM instructions. They are generic (`ctpop` on vectors of 16 words): LLVM lowers them to VPOPCNTDQ
-where the CPU has it and to shuffles or NEON counts where it has not.
+on CPUs that have it, and to shuffles or NEON counts on others.
 
 Counting the bits of three words takes two popcounts: with a, b, c the differing bits of a word each, the number of
-ones is popcount(a ^ b ^ c) + 2 popcount(majority(a, b, c)). The XORs within a code can be had beforehand, once per
+ones is popcount(a ^ b ^ c) + 2 popcount(majority(a, b, c)). The XORs within a code are computed beforehand, once per
 code: with majority(a, b, c) = a ^ ((a ^ b) & (a ^ c)), codes that store x0 ^ x1, x0 ^ x2, x0 and x0 ^ x1 ^ x2 for
 every three words need four three-input instructions, two popcounts and two additions: eight instead of nine.
 """
@@ -40,7 +40,7 @@ def _splat(builder: Any, value: Any) -> Any:
 
 
 def combined_words(words: Any) -> Any:
-    """uint32 [n, words] -> [n, slots]: x0 ^ x1, x0 ^ x2, x0, x0 ^ x1 ^ x2 for every three words, the rest as it is."""
+    """Turn uint32 [n, words] into [n, slots]: x0 ^ x1, x0 ^ x2, x0, x0 ^ x1 ^ x2 per three words; keep the rest."""
     threes = words.shape[1] // 3
     x0, x1, x2 = (words[:, i : 3 * threes : 3] for i in range(3))
     combined = np.stack([x0 ^ x1, x0 ^ x2, x0, x0 ^ x1 ^ x2], axis=2).reshape(len(words), 4 * threes)
@@ -59,12 +59,12 @@ def distance_tile(
     row_hits: Any,
     column_hits: Any,
 ) -> Any:
-    """Distances of `GROUP` queries (rows) to `TILE` reference codes (columns), and which of them are within a limit.
+    """Compute distances of `GROUP` queries (rows) to `TILE` reference codes (columns), and which are within limits.
 
     All arguments are addresses, except `slots`, the number of `combined_words` per code.
 
     queries        uint32 [slots, GROUP]
-    reference       uint32 [TILE / LANES, slots, LANES]  64-byte aligned
+    reference      uint32 [TILE / LANES, slots, LANES]  64-byte aligned
     row_limits     int32  [GROUP]
     column_limits  int32  [TILE]
     distances      int32  [GROUP, TILE]                 out
@@ -138,7 +138,7 @@ def distance_tile(
 
 @intrinsic
 def trailing_zeros(typingctx: Any, value: Any) -> Any:
-    """The position of the lowest set bit of a uint64; 64 if there is none."""
+    """Return the position of the lowest set bit of a uint64; 64 if there is none."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return builder.cttz(args[0], ir.Constant(_i1, 0))
@@ -148,7 +148,7 @@ def trailing_zeros(typingctx: Any, value: Any) -> Any:
 
 @intrinsic
 def count_ones(typingctx: Any, value: Any) -> Any:
-    """The number of set bits of a uint64."""
+    """Count the set bits of a uint64."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return builder.ctpop(args[0])

@@ -1,20 +1,20 @@
-// A limit per query: a key that somewhat more than k rows should not exceed, from a sample of the reference.
+// A limit per query: a key that slightly more than k rows should stay within, from a sample of the reference.
 
 constexpr int GROUPS = 512;  // groups of the sample, each of which names its best row
-constexpr int PLACE_BITS = 19;  // of a row in the sample
-constexpr int UNROLLED = TILES > 4 ? 1 : 2;  // what the registers hold
+constexpr int PLACE_BITS = 19;  // width of a row's place in the sample
+constexpr int UNROLLED = TILES > 4 ? 1 : 2;  // as the registers allow
 constexpr int UNIT = (COMPLEMENT ? 1 : 2) << PLACE_BITS;
 
-// top = max(top, value) unless x == y, in the two instructions that the compiler does not find.
+// top = max(top, value) unless x == y, in two instructions, which the compiler does not find.
 __device__ __forceinline__ void raise_unless(int x, int y, int& top, int value) {
     asm("{ .reg .pred differ; setp.ne.s32 differ, %1, %2; @differ max.s32 %0, %0, %3; }"
         : "+r"(top) : "r"(x), "r"(y), "r"(value));
 }
 
-// The best row of each group of the sample, as closeness << PLACE_BITS | place: nearer rows and smaller ids are larger.
-// `closeness` is what of the distance depends on the column, and `offsets` holds the part of the whole that needs no
-// product. A group is `run` columns that one lane sees in one position. `marks` are labels cut to 32 bits: where two
-// collide, a row of the sample is left out, which makes a limit wider.
+// Finds the best row of each group of the sample, as closeness << PLACE_BITS | place: nearer rows and smaller ids are
+// larger. `closeness` is the part of the distance that depends on the column, and `offsets` holds the part of the value
+// that needs no product. A group is the `run` columns that one lane sees in one position. `marks` are labels hashed to
+// 32 bits: where two collide, a row of the sample is left out, which makes a limit wider.
 template <bool MARKED>
 __device__ __forceinline__ void survey_groups(
     const u32* queries, const u32* sample, const int* offsets, const int* query_marks, const int* sample_marks,
@@ -74,8 +74,8 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, RESIDENT) survey_marked
     survey_groups<true>(queries, sample, offsets, query_marks, sample_marks, best, num_queries, run, stride);
 }
 
-// One warp per query. If `wanted` nearest rows are to be in the sample, they lie in GROUPS (1 - exp(-wanted / GROUPS))
-// groups on average, so that many groups are counted off.
+// One warp per query. `wanted` nearest rows in the sample lie in GROUPS (1 - exp(-wanted / GROUPS)) groups on average,
+// so the limit is the best row of the group of that rank.
 extern "C" __global__ void limits(
     const int* best, const int* query_weights, const i64* sample_ids, const i64* exclude_offsets, i64* keys_up_to,
     i64 num_queries, i64 stride, i64 k, i64 spare, double share, double deviations) {

@@ -146,14 +146,18 @@ def remove_leftovers(*paths: Path) -> None:
 
 
 def cache_folder() -> Path:
-    """Return the folder for files that can be made again: LOOKALIKE_CACHE, or the user's cache folder.
+    """Return the folder for files that can be recreated: LOOKALIKE_CACHE, or the user's cache folder.
 
     A user without a home gets a path that cannot be created.
     """
     if "LOOKALIKE_CACHE" in os.environ:
         return Path(os.environ["LOOKALIKE_CACHE"])
-    folder = platformdirs.user_cache_path("lookalike", appauthor=False)
-    return folder if folder.is_absolute() else Path(os.devnull) / "lookalike"
+    nowhere = Path(os.devnull) / "lookalike"
+    try:
+        folder = platformdirs.user_cache_path("lookalike", appauthor=False)
+    except RuntimeError:  # what platformdirs raises for a user without a home, in some versions
+        return nowhere
+    return folder if folder.is_absolute() else nowhere
 
 
 def write_text(path: Path, text: str) -> None:
