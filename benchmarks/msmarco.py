@@ -92,7 +92,7 @@ def measured(root: str, passages: int) -> dict[str, Any]:
     data = load_data("msmarco", root)
     loaded = time.perf_counter()
     peak_loaded = record.peak_bytes()
-    collection: Any = data.train.reference_items  # type: ignore[attr-defined]
+    collection: Any = data.train.reference.items  # type: ignore[attr-defined]
     rng = np.random.default_rng(1)
     warm = _accesses(collection, rng.integers(0, passages, ACCESSES))
     _forget(collection.path)

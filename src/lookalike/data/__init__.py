@@ -40,7 +40,8 @@ class DataSource:
             ValueError: There is no such data set, it needs a root, or its reader does not take an option.
             FileNotFoundError: A file is missing; the message says which one is expected where.
         """
-        return replace(load_data(self.name, self.root, progress=progress, **self.options), source=self)
+        data = data_set(self.name).load(self.name, self.root, self.options, progress=progress)
+        return replace(data, source=self)
 
     def check(self) -> None:
         """Check name, root and options without reading any data.
@@ -76,7 +77,4 @@ def load_data(name: str, root: str | Path | None = None, *, progress: bool = Fal
         ValueError: There is no such data set, it needs a root, or its reader does not take an option.
         FileNotFoundError: A file is missing; the message says which one is expected where.
     """
-    entry = data_set(name)
-    entry.check_options(options)
-    paths = entry.open(name, root)
-    return entry.reader(*paths, progress=progress, **entry.fixed, **options)
+    return data_set(name).load(name, root, options, progress=progress)

@@ -77,6 +77,13 @@ class DataSet:
             raise ValueError(f"{name} is read from a {kind} of yours: say where it is with root={kind.upper()}.")
         return [self.root.open(Path(root).expanduser())]
 
+    def load(
+        self, name: str, root: str | Path | None, options: Mapping[str, Any], *, progress: bool = False
+    ) -> RetrievalData:
+        """Read the data set, after checking name, root and options as `check_options` and `open` do."""
+        self.check_options(options)
+        return self.reader(*self.open(name, root), progress=progress, **self.fixed, **options)
+
 
 def data_set(name: str) -> DataSet:
     """Find a data set by its name, or by the path of a file that is one.

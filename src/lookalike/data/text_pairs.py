@@ -99,7 +99,7 @@ def pair_columns(table: Table, columns: str | Sequence[str] | None) -> tuple[str
             return names[0], names[1]
         raise ValueError(
             f"{table.source} has {len(names)} columns; say which two hold the queries and what answers them, as in "
-            'columns="1,2".'
+            "columns=1,2."
         )
     if len(names) == 1 and table.separated:
         raise ValueError(
@@ -114,7 +114,7 @@ def pair_columns(table: Table, columns: str | Sequence[str] | None) -> tuple[str
     example = ",".join(names) if len(names) == 2 and all(re.fullmatch(PLAIN, n) for n in names) else "QUERY,ANSWER"
     raise ValueError(
         f"{table.source} has the columns {listed(names)}: {what}. Name the two, queries first, with "
-        f'columns="{example}"{header_hint}.'
+        f"columns={example}{header_hint}."
     )
 
 
