@@ -108,15 +108,14 @@ def paired_images(
 
     Args:
         name: Name of the data set.
-        title: What its description and its errors call it.
+        title: As in `labelled_images`.
         train: Pairs of a query and a reference to train on.
         test: Pairs to test on.
         query_size: Height and width to resize queries to, or one number for both.
         reference_size: Likewise for references.
         query_crop: Share of the height of a query to keep, around its middle.
         augment: How to augment images in training.
-        on_error: "stop" at an image that cannot be read, or "skip": decode all images once, now, and leave out pairs
-            with one that fails.
+        on_error: As in `labelled_images`; "skip" leaves out pairs with an image that fails.
         progress: Show a progress bar for that.
 
     Raises:

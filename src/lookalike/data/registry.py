@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 READERS = "lookalike.data.readers"
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class DataSet:
     """Everything the library knows about a data set before reading it."""
 
@@ -38,6 +38,7 @@ class DataSet:
     """Called with the path to read, if any, with `progress`, and with users' options: its parameters with a default."""
     recipe: Mapping[str, Mapping[str, Any]]
     """Default "settings" (of `Settings`), "model" (of `make_encoder`) and "data" (options of the reader)."""
+    _: KW_ONLY
     root: FolderRoot | FileRoot | None = None
     """What `root=` must be; None for a data set that takes no root."""
     official: Mapping[str, int] = field(default_factory=dict)

@@ -111,21 +111,19 @@ def _pairs(root: Path, part: str, ids: list[str] | None) -> list[tuple[Path, Pat
 
 
 VALIDATION = DataSet(
-    name="cvact",
-    description="CVACT: street panoramas and aerial images of Canberra, tested on its validation set",
-    reader=read,
-    recipe=CROSS_VIEW,
+    "cvact",
+    "CVACT: street panoramas and aerial images of Canberra, tested on its validation set",
+    read,
+    CROSS_VIEW,
     root=ROOT,
     official={"training pairs": 35_532, "test queries": 8_884, "test references": 8_884},
     fixed={"split": "val"},
 )
-DATA_SETS = (
+TEST = replace(
     VALIDATION,
-    replace(
-        VALIDATION,
-        name="cvact-test",
-        description="CVACT, tested on its test set of 92,802 pairs",
-        official={"training pairs": 35_532, "test queries": 92_802, "test references": 92_802},
-        fixed={"split": "test"},
-    ),
+    name="cvact-test",
+    description="CVACT, tested on its test set of 92,802 pairs",
+    official={"training pairs": 35_532, "test queries": 92_802, "test references": 92_802},
+    fixed={"split": "test"},
 )
+DATA_SETS = (VALIDATION, TEST)

@@ -21,6 +21,7 @@ ROOT = FolderRoot(
     bingmap/19/ with the aerial images and streetview/panos/ with the panoramas
     """,
 )
+OFFICIAL = {"training pairs": 35_532, "test queries": 8_884, "test references": 8_884}
 
 
 def read(
@@ -63,11 +64,11 @@ def read(
 
 DATA_SETS = (
     DataSet(
-        name="cvusa",
-        description="CVUSA: street panoramas and aerial images, 44,416 pairs",
-        reader=read,
-        recipe=CROSS_VIEW,
+        "cvusa",
+        "CVUSA: street panoramas and aerial images, 44,416 pairs",
+        read,
+        CROSS_VIEW,
         root=ROOT,
-        official={"training pairs": 35_532, "test queries": 8_884, "test references": 8_884},
+        official=OFFICIAL,
     ),
 )

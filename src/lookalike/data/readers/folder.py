@@ -62,6 +62,4 @@ def read(
     )
 
 
-DATA_SETS = (
-    DataSet(name="folder", description="your images, a folder per class", reader=read, recipe=PRODUCTS, root=ROOT),
-)
+DATA_SETS = (DataSet("folder", "your images, a folder per class", read, PRODUCTS, root=ROOT),)

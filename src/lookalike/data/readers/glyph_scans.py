@@ -35,10 +35,10 @@ def read_file(
 
 
 LABELLED = DataSet(
-    name="glyphs",
-    description="scans of characters, labelled: drawn here, no download",
-    reader=read_drawn,
-    recipe={  # few classes, so small batches: in a large batch, random negatives are hard enough
+    "glyphs",
+    "scans of characters, labelled: drawn here, no download",
+    read_drawn,
+    {  # few classes, so small batches: in a large batch, random negatives are hard enough
         "settings": {"epochs": 10, "pairs_per_batch": 32},
         "model": {"encoder": "convnet", "width": 24, "dim": 256},
     },
@@ -49,14 +49,14 @@ DATA_SETS = (
     replace(
         LABELLED,
         name="glyphs-paired",
-        description="the same, one pair of faces per character",
+        description="scans of characters, a pair of faces each: drawn here, no download",
         fixed={"paired": True},
     ),
     DataSet(
-        name="FILE.npz",
-        description="scans of characters in your fonts: the path of a file of glyphs",
-        reader=read_file,
-        recipe={  # for many classes, as in Chinese and Japanese; a GPU helps
+        "FILE.npz",
+        "scans of characters in your fonts: the path of a file of glyphs",
+        read_file,
+        {  # for many classes, as in Chinese and Japanese; a GPU helps
             "settings": {"epochs": 12, "pairs_per_batch": 64},
             "model": {"encoder": "convnet", "width": 32, "dim": 256},
         },

@@ -85,10 +85,10 @@ def read(
 
 DATA_SETS = (
     DataSet(
-        name="inshop",
-        description="In-shop Clothes Retrieval: photographs, 7,982 classes, query and gallery",
-        reader=read,
-        recipe=PRODUCTS,
+        "inshop",
+        "In-shop Clothes Retrieval: photographs, 7,982 classes, query and gallery",
+        read,
+        PRODUCTS,
         root=ROOT,
         official=OFFICIAL,
     ),

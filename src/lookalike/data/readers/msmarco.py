@@ -142,10 +142,10 @@ def _searched(number: int, judged_passages: Array, distractors: int | None) -> A
 
 DATA_SETS = (
     DataSet(
-        name="msmarco",
-        description="MS MARCO passages: questions and 8.8 million passages",
-        reader=read,
-        recipe={  # its passages are embedded once, after the last epoch
+        "msmarco",
+        "MS MARCO passages: questions and 8.8 million passages",
+        read,
+        {  # its passages are embedded once, after the last epoch
             "settings": {**PASSAGES["settings"], "evaluate_every": 0},
             "model": PASSAGES["model"],
         },

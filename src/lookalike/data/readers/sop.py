@@ -52,11 +52,6 @@ def read(
 
 DATA_SETS = (
     DataSet(
-        name="sop",
-        description="Stanford Online Products: photographs, 22,634 classes",
-        reader=read,
-        recipe=PRODUCTS,
-        root=ROOT,
-        official=OFFICIAL,
+        "sop", "Stanford Online Products: photographs, 22,634 classes", read, PRODUCTS, root=ROOT, official=OFFICIAL
     ),
 )

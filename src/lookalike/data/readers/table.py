@@ -99,10 +99,10 @@ def read(
 
 DATA_SETS = (
     DataSet(
-        name="table",
-        description="your images in a CSV or parquet file: path and label, or query and reference",
-        reader=read,
-        recipe=PRODUCTS,
+        "table",
+        "your images in a CSV or parquet file: path and label, or query and reference",
+        read,
+        PRODUCTS,
         root=FileRoot(SUFFIXES),
     ),
 )

@@ -64,11 +64,6 @@ def read(
 
 DATA_SETS = (
     DataSet(
-        name="texts",
-        description="your pairs of texts in a jsonl, parquet, tsv or csv file",
-        reader=read,
-        recipe=PASSAGES,
-        root=ROOT,
-        is_table=True,
+        "texts", "your pairs of texts in a jsonl, parquet, tsv or csv file", read, PASSAGES, root=ROOT, is_table=True
     ),
 )

@@ -207,22 +207,10 @@ def _without_unreadable(part: _Part, on_error: str, *, progress: bool) -> _Part:
     )
 
 
-SAME = DataSet(
-    name="vigor-same",
-    description="VIGOR: panoramas off centre, training and test in the same four cities",
-    reader=read,
-    recipe=CROSS_VIEW,
-    root=ROOT,
-    official=OFFICIAL_SAME,
-    fixed={"cross": False},
-)
+ABOUT_SAME = "VIGOR: panoramas off centre, training and test in the same four cities"
+ABOUT_CROSS = "VIGOR, training in two cities, test in two others"
+SAME = DataSet("vigor-same", ABOUT_SAME, read, CROSS_VIEW, root=ROOT, official=OFFICIAL_SAME, fixed={"cross": False})
 DATA_SETS = (
     SAME,
-    replace(
-        SAME,
-        name="vigor-cross",
-        description="VIGOR, training in two cities, test in two others",
-        official=OFFICIAL_CROSS,
-        fixed={"cross": True},
-    ),
+    replace(SAME, name="vigor-cross", description=ABOUT_CROSS, official=OFFICIAL_CROSS, fixed={"cross": True}),
 )
