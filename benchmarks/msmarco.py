@@ -1,4 +1,4 @@
-"""MS MARCO's reader at full size: time and peak memory of building its index, and of reading any passage.
+"""Measure MS MARCO's reader at full size: time and peak memory of indexing, and the time to read a passage.
 
 python -m benchmarks.msmarco [--passages 8841823] [--folder FOLDER] [--out FILE | --record]
 
@@ -34,11 +34,11 @@ print(json.dumps(measured(sys.argv[1], int(sys.argv[2]))))
 
 def main(
     passages: Annotated[int, typer.Option(min=1000, help="Lines of the collection.")] = PASSAGES,
-    folder: Annotated[Path | None, typer.Option(help="Where there is room for the files.")] = None,
+    folder: Annotated[Path | None, typer.Option(help="Folder with room for the files.")] = None,
     out: record.Out = None,
     committed: record.Record = False,
 ) -> None:
-    """Write the files, measure in fresh processes, write the result."""
+    """Write the files, measure in fresh processes, and write the result."""
     path = record.destination("msmarco", out, committed, whole=passages == PASSAGES)
     with tempfile.TemporaryDirectory(dir=folder) as name:
         root = Path(name) / "msmarco"
@@ -65,7 +65,7 @@ def main(
 
 
 def write_files(root: Path, passages: int) -> None:
-    """Files of the official layout and size."""
+    """Write files in the official layout, as large as the official ones."""
     rng = np.random.default_rng(0)
     words = "".join(rng.choice(list("abcdefghijklmnopqrstuvwxyz     "), 1 << 20))
     lengths, starts = rng.integers(*LENGTHS, passages), rng.integers(0, len(words) - LENGTHS[1], passages)
@@ -83,7 +83,7 @@ def write_files(root: Path, passages: int) -> None:
 
 
 def measured(root: str, passages: int) -> dict[str, Any]:
-    """In a fresh process: seconds until the data set can be used, peak memory, times of random accesses."""
+    """Measure in a fresh process: seconds until the data set is loaded, peak memory, times of random accesses."""
     began = time.perf_counter()
     from lookalike.data import load_data  # noqa: PLC0415 - imports count
 
@@ -92,7 +92,7 @@ def measured(root: str, passages: int) -> dict[str, Any]:
     data = load_data("msmarco", root)
     loaded = time.perf_counter()
     peak_loaded = record.peak_bytes()
-    collection: Any = data.train.reference_items  # type: ignore[attr-defined]
+    collection: Any = data.train.reference.items  # type: ignore[attr-defined]
     rng = np.random.default_rng(1)
     warm = _accesses(collection, rng.integers(0, passages, ACCESSES))
     _forget(collection.path)
@@ -113,8 +113,8 @@ def measured(root: str, passages: int) -> dict[str, Any]:
 
 
 def _accesses(collection: Any, positions: Any) -> dict[str, dict[str, float]]:
-    """Microseconds of single accesses, by the clock and of the processor: on a busy machine others run in between."""
-    times = np.empty((2, len(positions)), np.int64)  # a list would have Python collect garbage, a millisecond at a time
+    """Measure single accesses in microseconds, by the clock and by processor time (others share the machine)."""
+    times = np.empty((2, len(positions)), np.int64)  # a list would trigger garbage collection, a millisecond each time
     for i, position in enumerate(positions):
         start = time.perf_counter_ns(), time.thread_time_ns()
         collection.read(np.array([position]))
@@ -127,7 +127,7 @@ def _accesses(collection: Any, positions: Any) -> dict[str, dict[str, float]]:
 
 
 def _forget(path: Path) -> None:
-    """Ask the system to drop what it keeps of a file in memory."""
+    """Ask the system to drop a file from its cache."""
     with path.open("rb") as file:
         os.fsync(file.fileno())
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)

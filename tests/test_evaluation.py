@@ -1,8 +1,11 @@
+import random
+
 import pytest
 import torch
 from torch.nn.functional import normalize
 
 from lookalike import evaluate, evaluation
+from lookalike.utils.lists import each_itself, make_lists
 
 ir_measures = pytest.importorskip("ir_measures", reason="compares with ir-measures, which is not installed")
 
@@ -12,7 +15,7 @@ def judged(query, reference, query_labels, reference_labels, exclude=None):
     similarity = normalize(query.double(), dim=1) @ normalize(reference.double(), dim=1).T
     qrels, run = [], []
     for i in range(len(query)):
-        left_out = set() if exclude is None else set(exclude[i].tolist())
+        left_out = set() if exclude is None else set(exclude[1][exclude[0][i] : exclude[0][i + 1]].tolist())
         for j in range(len(reference)):
             if j in left_out:
                 continue
@@ -48,7 +51,7 @@ def test_agrees_with_ir_measures(monkeypatch, chunk_bytes, q, r, classes):
 def test_a_set_searched_in_itself():
     torch.manual_seed(1)
     x, labels = torch.randn(90, 5), torch.arange(90) // 3
-    itself = torch.arange(90)[:, None]
+    itself = each_itself(90)
     found = evaluate(x, x, labels, labels, exclude=itself)
     assert evaluate(x, x, labels, labels)["recall@1"] == 1.0
     for name, value in judged(x, x, labels, labels, itself).items():
@@ -69,7 +72,7 @@ def test_queries_without_a_positive_are_left_out():
     found = evaluate(query, reference, [0, 5, 2], [0, 1, 2])
     assert found["queries"] == 2
     assert found["recall@1"] == 1.0
-    excluded = evaluate(query, reference, [0, 1, 2], [0, 1, 2], exclude=[[0, -1], [-1, -1], [0, 1]])
+    excluded = evaluate(query, reference, [0, 1, 2], [0, 1, 2], exclude=make_lists([[0], [], [0, 1]]))
     assert excluded["queries"] == 2  # the first query's only positive is excluded
 
 
@@ -91,9 +94,27 @@ def test_several_queries_may_have_an_answer_in_common():
     query, reference = torch.eye(3), torch.eye(3)
     alone = evaluate(query, reference, [1, 1, 2], torch.arange(3))
     assert alone["recall@1"] == pytest.approx(2 / 3)
-    listed = evaluate(query, reference, [1, 1, 2], torch.arange(3), positives=[[1, 0], [1, -1], [-1, -1]])
+    listed = evaluate(query, reference, [1, 1, 2], torch.arange(3), positives=make_lists([[1, 0], [1], []]))
     assert listed["recall@1"] == 1.0
-    with pytest.raises(ValueError, match="positives must be below 3, the number of references, got 3"):
-        evaluate(query, reference, [1, 1, 2], torch.arange(3), positives=[[3], [0], [0]])
-    with pytest.raises(ValueError, match="positives must have one row of ids per query, 3"):
-        evaluate(query, reference, [1, 1, 2], torch.arange(3), positives=[[1]])
+    with pytest.raises(ValueError, match="positives ids must be between 0 and 2, got 0 to 3"):
+        evaluate(query, reference, [1, 1, 2], torch.arange(3), positives=make_lists([[3], [0], [0]]))
+    with pytest.raises(ValueError, match=r"positives offsets must have length 4 \(rows \+ 1\), got 2"):
+        evaluate(query, reference, [1, 1, 2], torch.arange(3), positives=make_lists([[1]]))
+    with pytest.raises(TypeError, match=r"exclude must be a pair \(offsets, ids\)"):
+        evaluate(query, reference, [1, 1, 2], torch.arange(3), exclude=torch.zeros(3, 1))
+
+
+@pytest.mark.parametrize("chunk_bytes", [1 << 28, 1 << 12])
+def test_lists_of_different_lengths(monkeypatch, chunk_bytes):
+    monkeypatch.setattr(evaluation, "CHUNK_BYTES", chunk_bytes)
+    torch.manual_seed(2)
+    rng = random.Random(2)
+    query, reference = torch.randn(50, 4), torch.randn(200, 4)
+    hidden = [rng.sample(range(200), rng.randrange(12)) for _ in range(50)]
+    answers = [rng.sample(range(200), rng.randrange(4)) for _ in range(50)]
+    labels = torch.full((50,), -1), torch.arange(200)  # only the lists name positives
+    ranks = evaluation.first_positive_ranks(query, reference, *labels, make_lists(hidden), make_lists(answers))
+    order = (normalize(query, dim=1) @ normalize(reference, dim=1).T).argsort(descending=True).tolist()
+    for i, rank in enumerate(ranks.tolist()):
+        seen = [j for j in order[i] if j not in hidden[i]]
+        assert rank == min((seen.index(j) for j in answers[i] if j in seen), default=evaluation.NEVER)

@@ -10,6 +10,7 @@ from lookalike.analysis import analyze
 NAMES = ["cat", "dog", "owl", "fox"] * 8
 CODES = torch.randint(256, (32, 4), dtype=torch.uint8, generator=torch.manual_seed(0))
 X = torch.randn(32, 8, generator=torch.manual_seed(0))
+MARGIN = lookalike.Filters(relative_margin=0.05)
 HOW = r"numpy\.unique\(labels, return_inverse=True\)\[1\]"
 
 TAKE_LABELS = {
@@ -76,7 +77,7 @@ def test_labels_of_a_table_whose_rows_were_chosen():
 
 
 def test_text_as_codes_and_embeddings():
-    with pytest.raises(TypeError, match="queries must be packed codes of dtype uint8, got text such as 'cat'"):
+    with pytest.raises(TypeError, match="query must be packed codes of dtype uint8, got text such as 'cat'"):
         lookalike.hamming_topk(NAMES, CODES, 3)
     with pytest.raises(TypeError, match="embeddings must be floats, got text such as 'cat'"):
         lookalike.SignHasher(8, 64).encode(NAMES)
@@ -84,7 +85,7 @@ def test_text_as_codes_and_embeddings():
 
 @pytest.mark.parametrize("labels", [None, torch.arange(32)])
 def test_margins_without_any_positive_are_pointed_out(labels, caplog):
-    lookalike.hard_negatives(CODES, labels, 3, relative_margin=0.05)
+    lookalike.hard_negatives(CODES, labels, 3, filters=MARGIN)
     (record,) = caplog.records
     assert "no sample has a positive, because all labels are different" in record.message
     assert "give positives=" in record.message
@@ -93,6 +94,6 @@ def test_margins_without_any_positive_are_pointed_out(labels, caplog):
 def test_margins_with_some_positives_are_fine(caplog):
     labels = torch.arange(32)
     labels[1] = 0
-    lookalike.hard_negatives(CODES, labels, 3, relative_margin=0.05)
-    lookalike.hard_negatives(CODES, None, 3, relative_margin=0.05, positives=torch.arange(32).flip(0))
+    lookalike.hard_negatives(CODES, labels, 3, filters=MARGIN)
+    lookalike.hard_negatives(CODES, None, 3, filters=MARGIN, positives=torch.arange(32).flip(0))
     assert not caplog.records

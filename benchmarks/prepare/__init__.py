@@ -1,4 +1,4 @@
-"""The inputs of the comparisons in docs/results.md, each made from its source by one command.
+"""Make the inputs of the comparisons in docs/results.md, each from its source with one command.
 
 python -m benchmarks.prepare NAME SOURCE FOLDER
 """

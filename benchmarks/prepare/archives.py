@@ -1,4 +1,4 @@
-"""Inputs that are taken as they come."""
+"""Make inputs that only need unpacking or copying."""
 
 import shutil
 import zipfile
@@ -11,7 +11,7 @@ def unpacked(archive: Path, output: Path) -> None:
     """Unpack the folder of the output's name from a zip file, whole or not at all.
 
     Raises:
-        ValueError: There is no such folder in it.
+        ValueError: The archive has no such folder.
     """
     partial = output.with_name(f"{output.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
@@ -25,6 +25,6 @@ def unpacked(archive: Path, output: Path) -> None:
 
 
 def glyphs(source: Path, output: Path) -> None:
-    """Copy a file of glyphs, once it has been read."""
+    """Copy a file of glyphs, after checking that it can be read."""
     load_glyphs(source)
     shutil.copyfile(source, output)

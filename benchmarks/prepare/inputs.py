@@ -1,4 +1,4 @@
-"""What the comparisons need: what each input is called, what makes it, and what shows that it is the right one."""
+"""The inputs of the comparisons: their names, how to make them, and how to check them."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -16,11 +16,11 @@ class Input(NamedTuple):
     """An input: a data set or the weights of an encoder."""
 
     about: str
-    output: str  # its name in the folder of inputs
-    sources: tuple[str, ...]  # what it can be made from, as patterns of file names
-    make: Callable[[Path, Path], None]  # from a source, at a path
+    output: str  # file or folder name in the folder of inputs
+    sources: tuple[str, ...]  # patterns of file names that it can be made from
+    make: Callable[[Path, Path], None]  # takes a source and the path to write
     data: tuple[str, dict[str, Any]] | None = None  # the reader and its options; None for an encoder
-    checksum: str = ""  # of an encoder's weights, as they come out of the packages' versions in docs/results.md
+    checksum: str = ""  # of an encoder's weights, from the package versions named in docs/results.md
 
 
 INPUTS = {
@@ -85,10 +85,10 @@ def make(name: str, source: Path, folder: Path) -> Path:
 
 
 def make_from_folder(name: str, folder: Path) -> Path:
-    """Make an input from whichever of its sources lies in the folder of inputs, unless it is there already.
+    """Make an input from whichever of its sources is in the folder of inputs, unless it exists already.
 
     Raises:
-        FileNotFoundError: Neither is there.
+        FileNotFoundError: The folder has neither the input nor a source.
     """
     each = INPUTS[name]
     if (folder / each.output).exists():
@@ -102,7 +102,7 @@ def make_from_folder(name: str, folder: Path) -> Path:
 
 
 def check(name: str, folder: Path) -> tuple[str, bool]:
-    """Describe an input with its checksum, and return whether the committed results were made on the same."""
+    """Describe an input with its checksum, and tell whether the committed results were made with the same."""
     each = INPUTS[name]
     path = folder / each.output
     if each.data is None:

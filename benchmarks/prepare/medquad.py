@@ -1,4 +1,4 @@
-"""MedQuAD's questions and answers in the layout of MS MARCO's passages."""
+"""Convert MedQuAD's questions and answers to the layout of MS MARCO's passages."""
 
 import hashlib
 import re
@@ -8,11 +8,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
+
 from benchmarks.prepare.archives import unpacked
+from lookalike.utils.components import connected_rows
 
 
 class Answered(NamedTuple):
-    """A question with an answer and the disease that both are about."""
+    """A question, its answer, and the disease that both are about."""
 
     question: str
     answer: str
@@ -32,10 +35,10 @@ def medquad(source: Path, output: Path) -> None:
 
 
 def read_checkout(folder: Path) -> Iterator[Answered]:
-    """Yield what the collections ask and answer, in the order of their numbers and of their files' names.
+    """Yield the questions and answers of all collections, ordered by collection number and file name.
 
     Raises:
-        ValueError: There are no collections in the folder.
+        ValueError: The folder has no collections.
     """
     collections = [path for path in folder.glob("*_QA*") if path.is_dir() and re.match(r"\d+_", path.name)]
     if not collections:
@@ -46,7 +49,7 @@ def read_checkout(folder: Path) -> Iterator[Answered]:
 
 
 def read_document(path: Path) -> Iterator[Answered]:
-    """Yield the pairs of a document that have an answer; white space is collapsed."""
+    """Yield the pairs of a document that have an answer, with white space collapsed."""
     document = ET.parse(path).getroot()
     focus = _text(document, "Focus")
     for pair in document.iter("QAPair"):
@@ -62,7 +65,7 @@ def _text(element: ET.Element, name: str) -> str:
 def write_passages(answered: list[Answered], folder: Path) -> None:
     """Write collection, queries and judgements: equal answers are one passage, equal questions one query.
 
-    Diseases that share a question or a passage, also through others, are on one side of the split.
+    Diseases that share a question or a passage, directly or through others, are on the same side of the split.
     """
     passages = {text: number for number, text in enumerate(dict.fromkeys(each.answer for each in answered))}
     queries = {text: number for number, text in enumerate(dict.fromkeys(each.question for each in answered))}
@@ -79,25 +82,26 @@ def write_passages(answered: list[Answered], folder: Path) -> None:
 def split_of_foci(answered: list[Answered]) -> dict[str, str]:
     """Assign diseases, in lower case, to train, dev and test, 80 to 10 to 10, by their names alone.
 
-    The first name in alphabetical order of those that share questions or passages decides for all of them.
+    Among diseases that share questions or passages, the first name in alphabetical order decides for all of them.
     """
-    leader: dict[str, str] = {}
-
-    def find(focus: str) -> str:
-        while leader.setdefault(focus, focus) != focus:
-            focus = leader[focus]
-        return focus
-
-    first: dict[str, str] = {}  # of a question or an answer, the disease it was first met with
-    for each in answered:
-        for text in (f"Q {each.question}", f"A {each.answer}"):
-            one, other = find(first.setdefault(text, each.focus.lower())), find(each.focus.lower())
-            leader[max(one, other)] = min(one, other)
-    return {focus: side_of(find(focus)) for focus in leader}
+    numbers: dict[tuple[str, str], int] = {}
+    foci = [each.focus.lower() for each in answered]
+    members = [
+        [
+            numbers.setdefault(member, len(numbers))
+            for member in (("focus", focus), ("question", each.question), ("answer", each.answer))
+        ]
+        for focus, each in zip(foci, answered, strict=True)
+    ]
+    groups = connected_rows(np.array(members, np.int64)).tolist()
+    leaders: dict[int, str] = {}
+    for group, focus in zip(groups, foci, strict=True):
+        leaders[group] = min(focus, leaders.get(group, focus))
+    return {focus: side_of(leaders[group]) for group, focus in zip(groups, foci, strict=True)}
 
 
 def side_of(focus: str) -> str:
-    """Decide by the SHA-1 of a name."""
+    """Choose the side of a disease by the SHA-1 of its name."""
     place = int(hashlib.sha1(focus.encode(), usedforsecurity=False).hexdigest(), 16) % 100
     return "train" if place < 80 else "dev" if place < 90 else "test"
 

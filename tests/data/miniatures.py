@@ -1,5 +1,6 @@
 """Miniature copies of the official folder layouts, and where the real files are."""
 
+import csv
 import os
 import zipfile
 from pathlib import Path
@@ -26,6 +27,18 @@ def write_image(path, number=0, size=(24, 30)):
     path.parent.mkdir(parents=True, exist_ok=True)
     pixels = np.full((*size, 3), (number % 256, 255 - number % 256, 7), np.uint8)
     Image.fromarray(pixels).save(path, "PNG")  # whatever the path is called: Pillow looks at the content
+    return path
+
+
+def write_csv(path, heading, rows, separator=","):
+    with path.open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file, delimiter=separator).writerows([heading, *rows])
+    return path
+
+
+def write_parquet(path, **columns):
+    arrow, parquet = (pytest.importorskip(name) for name in ("pyarrow", "pyarrow.parquet"))
+    parquet.write_table(arrow.table(columns), path)
     return path
 
 

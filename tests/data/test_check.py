@@ -1,25 +1,27 @@
 import logging
-import subprocess
-import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from lookalike.data import DATA_SETS, check, load_data
-from lookalike.data.check import OFFICIAL, check_data, contact_sheet
-from tests.data.miniatures import damage, write_cvact, write_cvusa, write_inshop, write_msmarco, write_sop, write_vigor
+from lookalike.data import data_sets, load_data
+from lookalike.data.check import check_data, contact_sheet
+from tests.data.miniatures import (
+    damage,
+    write_csv,
+    write_cvact,
+    write_cvusa,
+    write_inshop,
+    write_msmarco,
+    write_sop,
+    write_vigor,
+)
 from tests.toys import write_glyph_file
 
+pytestmark = pytest.mark.usefixtures("cache")
 
-@pytest.fixture(autouse=True)
-def _cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("LOOKALIKE_CACHE", str(tmp_path / "cache"))
-
-
-def run(*arguments, cwd):
-    command = [sys.executable, "-c", "from lookalike.cli import main; main()", "data", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=cwd)
+OFFICIAL = {name: entry.official for name, entry in data_sets().items() if entry.official}
 
 
 @pytest.mark.parametrize("name", OFFICIAL)
@@ -37,7 +39,8 @@ def test_every_official_count_is_counted(tmp_path, name):
 
 def test_a_complete_set_and_its_contact_sheet(tmp_path, monkeypatch):
     root = write_cvusa(tmp_path / "own")
-    monkeypatch.setitem(OFFICIAL, "cvusa", {"training pairs": 6, "test queries": 4, "test references": 4})
+    counts = {"training pairs": 6, "test queries": 4, "test references": 4}
+    monkeypatch.setitem(data_sets(), "cvusa", replace(data_sets()["cvusa"], official=counts))
     report = check_data("cvusa", root, decode=True)
     assert report.complete
     page = np.asarray(contact_sheet(report.pairs))
@@ -58,28 +61,34 @@ def test_bad_images_are_named(tmp_path, caplog):
         assert [path.name for path in check_data("sop", root, decode=True).bad] == ["0003_2.JPG", "0004_0.JPG"]
 
 
-def test_as_typed(tmp_path):
-    shown = run("check", "sop", write_sop(tmp_path / "own"), cwd=tmp_path)
-    assert (shown.returncode, shown.stderr) == (1, "")
-    rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in shown.stdout.splitlines() if "│" in line]
+def test_as_typed(tmp_path, run_here):
+    code, out, err = run_here("data", "check", "sop", write_sop(tmp_path / "own"))
+    assert (code, err) == (1, "")
+    rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in out.splitlines() if "│" in line]
     assert rows[0] == ["training images", "24", "59,551", "differs"]
     with Image.open(tmp_path / "contact-sheet-sop.png") as page:
         assert page.height > 128
-    shown = run("check", "msmarco", write_msmarco(tmp_path / "texts"), cwd=tmp_path)
-    assert "question 17\n  passage 3" in shown.stdout
+    out = run_here("data", "check", "msmarco", write_msmarco(tmp_path / "texts"))[1]
+    assert "question 17\n  passage 3" in out
     glyphs = write_glyph_file(tmp_path / "own.npz")
-    shown = run("check", glyphs, "--sheet", tmp_path / "glyphs.png", cwd=tmp_path)
-    assert (shown.returncode, shown.stderr) == (0, "")
+    code, _, err = run_here("data", "check", glyphs, "--sheet", tmp_path / "glyphs.png")
+    assert (code or 0, err) == (0, "")
     assert (tmp_path / "glyphs.png").exists()
-    shown = run("check", "sop", tmp_path / "absent", cwd=tmp_path)
-    assert shown.returncode == 2
-    assert shown.stderr.startswith(
-        f"lookalike: {tmp_path / 'absent'} is not a folder; SOP is laid out as Ebay_train.txt"
-    )
-    assert len(shown.stderr.splitlines()) == 1
+    code, _, err = run_here("data", "check", "sop", tmp_path / "absent")
+    assert code == 2
+    assert err.startswith(f"lookalike: {tmp_path / 'absent'} is not a folder; SOP is laid out as Ebay_train.txt")
+    assert len(err.splitlines()) == 1
 
 
-def test_the_list_names_all(tmp_path):
-    shown = run("list", cwd=tmp_path)
-    assert [line.split()[0] for line in shown.stdout.splitlines()] == list(DATA_SETS)
-    assert check.PAIRS == 12
+def test_options_of_the_reader(tmp_path, run_here):
+    path = write_csv(tmp_path / "claim_evid.csv", ("claim", "evidence"), [(f"q{i}", f"a{i}") for i in range(40)])
+    assert "claim, evidence" in run_here("data", "check", "texts", path)[2]
+    code, out, _ = run_here("data", "check", "texts", path, "--data-option", "columns=claim,evidence")
+    assert not code
+    assert out.startswith("Columns claim and evidence of claim_evid.csv: ")
+    assert check_data("texts", path, columns=("claim", "evidence")).complete
+
+
+def test_the_list_names_all(run_here):
+    out = run_here("data", "list")[1]
+    assert [line.split()[0] for line in out.splitlines()] == list(data_sets())

@@ -1,4 +1,4 @@
-import importlib.util
+import sys
 
 import numpy as np
 import pytest
@@ -48,10 +48,10 @@ def test_safetensors_of_any_float(tmp_path):
         load_embeddings(path)
 
 
-@pytest.mark.skipif(importlib.util.find_spec("pyarrow") is not None, reason="pyarrow is installed")
-def test_parquet_needs_pyarrow(tmp_path):
+def test_parquet_needs_pyarrow(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
     (tmp_path / "x.parquet").touch()
-    with pytest.raises(ValueError, match="pip install pyarrow"):
+    with pytest.raises(ImportError, match=r"reading parquet needs pyarrow: pip install 'lookalike\[tables\]'"):
         load_embeddings(tmp_path / "x.parquet")
 
 

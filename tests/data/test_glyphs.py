@@ -93,7 +93,7 @@ def test_a_cache_that_cannot_be_written_is_no_error(tmp_path, monkeypatch, caplo
     monkeypatch.setenv("LOOKALIKE_CACHE", str(tmp_path / "file"))
     monkeypatch.setattr(module, "draw_glyphs", lambda **_: dejavu)
     assert load_glyphs() is dejavu
-    assert "could not be cached" in caplog.text
+    assert "cannot cache the glyphs" in caplog.text
 
 
 def test_files_of_ones_own(tmp_path):

@@ -66,8 +66,3 @@ def test_one_reference_per_class_in_another_face_than_its_queries(tmp_path):
     assert torch.bincount(data.test.query_labels).max() == 2  # three faces: one is the reference
     clean = set(map(bytes, data.test.clean.flatten(1).numpy()))
     assert len(clean) == len(data.test.reference_labels)
-
-
-def test_unknown_names_list_the_known_ones():
-    with pytest.raises(ValueError, match="no data set 'glyps'; there are glyphs, glyphs-paired"):
-        load_data("glyps")

@@ -4,10 +4,11 @@ import pytest
 import torch
 from torch import nn
 
+from lookalike import Settings, train
 from lookalike.data import load_data
-from lookalike.training.run import train
-from lookalike.training.settings import Settings
 from tests.data.miniatures import write_cvusa, write_msmarco, write_sop
+
+pytestmark = pytest.mark.usefixtures("cache")
 
 
 class Letters(nn.Module):
@@ -34,14 +35,13 @@ class Letters(nn.Module):
     ],
 )
 @pytest.mark.parametrize("sampler", ["lsh", "full"])
-def test_two_epochs(tmp_path, monkeypatch, name, write, options, sampler):
-    monkeypatch.setenv("LOOKALIKE_CACHE", str(tmp_path / "cache"))
+def test_two_epochs(tmp_path, name, write, options, sampler):
     (tmp_path / "own").mkdir()
     data = load_data(name, write(tmp_path / "own"), **options)
     torch.manual_seed(0)
     settings = Settings(sampler=sampler, bits=64, epochs=2, pairs_per_batch=2)
-    result = train(Letters(), data, settings, tmp_path / "run", device="cpu", show_progress=False)
-    assert result["metrics"]["queries"] == len(data.test.query_labels)
-    assert 0 <= result["metrics"]["recall@1"] <= 1
+    result = train(data, settings, out=tmp_path / "run", model=Letters(), device="cpu", progress=False)
+    assert result.metrics["queries"] == len(data.test.query_labels)
+    assert 0 <= result.metrics["recall@1"] <= 1
     if name == "sop":
-        assert result["metrics"]["recall@1"] < 1  # no image finds itself
+        assert result.metrics["recall@1"] < 1  # no image finds itself

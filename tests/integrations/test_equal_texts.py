@@ -7,31 +7,8 @@ import pytest
 import torch
 
 from lookalike.integrations.sentence_transformers.dealing import DealtBatches
-from lookalike.integrations.sentence_transformers.equal_texts import EqualTextsApart, connected, pair_sampler
+from lookalike.integrations.sentence_transformers.equal_texts import EqualTextsApart, pair_sampler
 from lookalike.samplers import LSHBatchSampler
-
-
-def by_search(members):
-    """The smallest row that can be reached over shared members, by looking at every row from every other."""
-    groups = [{i} for i in range(len(members))]
-    for _ in members:
-        for i, own in enumerate(members):
-            for j, other in enumerate(members):
-                if set(own) & set(other):
-                    groups[i] |= groups[j]
-    return [min(group) for group in groups]
-
-
-@pytest.mark.parametrize(("rows", "columns", "values"), [(1, 1, 1), (12, 2, 40), (20, 2, 25), (20, 3, 12), (15, 1, 4)])
-@pytest.mark.parametrize("seed", [0, 1, 2])
-def test_connected_rows_have_one_label(rows, columns, values, seed):
-    members = np.random.default_rng(seed).integers(values, size=(rows, columns))
-    assert connected(members).tolist() == by_search(members.tolist())
-
-
-def test_long_chains_are_connected():
-    members = np.random.default_rng(0).permutation(np.stack([np.arange(500), np.arange(1, 501)], axis=1))
-    assert set(connected(members).tolist()) == {0}
 
 
 def observed(sampler, epochs):

@@ -77,8 +77,8 @@ def test_an_image_that_turns_unreadable_costs_no_step(tmp_path, monkeypatch, whe
     batches = list(make_sampler(data.train, settings))
     place = {"first batch": 0, "third batch": 2, "test": 0}[where]  # the model is tested before its first step
     trained_on = [max(batch) for batch in batches]  # none of those that are tried beforehand
-    number = data.test.query_ids[0] if where == "test" else data.train.query_ids[trained_on[place]]
-    victim = data.train.query_items.paths[int(number)]
+    number = data.test.query.ids[0] if where == "test" else data.train.query.ids[trained_on[place]]
+    victim = data.train.query.items.paths[int(number)]
     content = victim.read_bytes()
     victim.write_bytes(b"damaged")
     for attempt in range(3):

@@ -45,10 +45,10 @@ def main(args: list[str]) -> None:
 def list_data_sets(args: list[str]) -> None:
     """List the data sets to train on."""
     parse(NoOptions, args, "data list", list_data_sets.__doc__)
-    from lookalike.data import DATA_SETS
+    from lookalike.data import data_sets
 
-    for name, about in DATA_SETS.items():
-        print(f"{name:<14} {about}")
+    for entry in data_sets().values():
+        print(f"{entry.name:<14} {entry.description}")
 
 
 def check(args: list[str]) -> None:

@@ -1,6 +1,6 @@
-"""Augmentation as in the paper: flips, rotations, coarse and grid dropout, colour jitter, in plain torch.
+"""Augment images as in the paper: flips, rotations, coarse and grid dropout, colour jitter, in plain torch.
 
-What happens to an image depends on the seed, its id and its tower alone, not on the batch it is in or on the device.
+The outcome depends on the seed, the image's id and its tower alone, not on its batch or on the device.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-import torch.nn.functional as F  # noqa: N812 - as everybody calls it
+import torch.nn.functional as F  # noqa: N812 - the usual name
 from torch import Tensor
 
 from lookalike.utils.splitmix import STEP, splitmix64
@@ -19,37 +19,37 @@ from lookalike.utils.splitmix import STEP, splitmix64
 if TYPE_CHECKING:
     from lookalike.utils.arrays import Array
 
-HOLES = (10, 25)  # of coarse dropout, per image
-HOLE = (0.1, 0.2)  # their sides, as shares of the shorter side
-GRID = 10  # units of grid dropout along the shorter side
-GRID_RATIO = 0.4  # side of a hole as a share of its unit
+HOLES = (10, 25)  # coarse dropout: fewest and most holes per image
+HOLE = (0.1, 0.2)  # their sides, as shares of the image's shorter side
+GRID = 10  # grid dropout: units along the shorter side
+GRID_RATIO = 0.4  # side of a hole, as a share of its unit
 TO_YIQ = ((0.299, 0.587, 0.114), (0.5959, -0.2746, -0.3213), (0.2115, -0.5227, 0.3112))
 PAIR, QUERY, REFERENCE = range(3)  # streams of random numbers
 
 
 @dataclass(frozen=True, kw_only=True)
 class Augmentation:
-    """What happens to the images of a batch; an `Augment`.
+    """Random changes of the images of a batch; an `Augment`.
 
     With `cross_view`, the query is a panorama and the reference a square aerial image of the same place with the same
-    heading: both are mirrored or neither is, and where the aerial image is turned by quarters, the panorama is rolled
-    by quarters of its width. Otherwise every image is mirrored and turned by itself.
+    heading. Both are mirrored or neither is, and if the aerial image turns by quarters, the panorama rolls by quarters
+    of its width. Otherwise every image is mirrored and rotated by itself.
     """
 
     cross_view: bool = False
     flip: float = 0.5
-    """Share of images that are mirrored."""
+    """Share of images to mirror."""
     degrees: float = 15.0
-    """Largest rotation; with `cross_view`, quarters instead, all equally likely."""
+    """Largest rotation. With `cross_view`, quarter turns instead, all equally likely; 0 for none."""
     jitter: float = 0.15
-    """Largest relative change of brightness, contrast and saturation, and of the hue as a share of the circle."""
+    """Largest relative change of brightness, contrast and saturation, and of the hue as a share of its circle."""
     jitter_share: float = 0.5
-    """Share of images whose colours change."""
+    """Share of images to jitter."""
     dropout_share: float = 0.3
-    """Share of images with holes, half of them coarse, half in a grid."""
+    """Share of images to cut holes into: half of them coarse, half in a grid."""
 
     def __call__(self, images: Tensor, ids: Tensor, seed: int, tower: str) -> Tensor:
-        """[n, 3, height, width], uint8 or floats from 0 to 1 -> the same."""
+        """Augment images `[n, 3, height, width]`, uint8 or floats from 0 to 1."""
         numbers = ids.cpu().numpy()
         own = uniforms(seed, numbers, QUERY if tower == "query" else REFERENCE, 12 + 4 * HOLES[1])
         if self.cross_view:
@@ -68,7 +68,7 @@ class Augmentation:
 
 
 def uniforms(seed: int, ids: Array, stream: int, count: int) -> Array:
-    """Numbers in [0, 1) that depend on the seed, the id and the stream alone: float64 [n, count].
+    """Draw numbers in [0, 1) that depend on the seed, the id and the stream alone, float64 `[n, count]`.
 
     Examples:
         >>> import numpy as np
@@ -84,12 +84,12 @@ def uniforms(seed: int, ids: Array, stream: int, count: int) -> Array:
 
 
 def flipped(images: Tensor, which: Array) -> Tensor:
-    """Some of the images mirrored, left to right."""
+    """Mirror some of the images, left to right."""
     return torch.where(_column(images, which)[:, None, None, None], images.flip(-1), images)
 
 
 def turned(images: Tensor, quarters: Array) -> Tensor:
-    """Square images turned counter-clockwise, each by its number of quarters."""
+    """Turn square images counter-clockwise, each by its number of quarters."""
     if images.shape[-1] != images.shape[-2]:
         raise ValueError(f"only square images can be turned by quarters, got {list(images.shape[-2:])}.")
     images = images.clone()
@@ -100,7 +100,7 @@ def turned(images: Tensor, quarters: Array) -> Tensor:
 
 
 def rolled(images: Tensor, quarters: Array) -> Tensor:
-    """Panoramas moved to the left, each by quarters of its width: what comes from turning counter-clockwise."""
+    """Roll panoramas to the left, each by quarters of its width, as turning counter-clockwise does."""
     width = images.shape[-1]
     starts = _column(images, np.rint(quarters * width / 4).astype(np.int64))
     columns = (torch.arange(width, device=images.device) + starts[:, None]) % width  # [n, width]
@@ -108,7 +108,7 @@ def rolled(images: Tensor, quarters: Array) -> Tensor:
 
 
 def rotated(images: Tensor, degrees: Array) -> Tensor:
-    """Images rotated about their centres, counter-clockwise; what enters at the border is mirrored."""
+    """Rotate images counter-clockwise about their centres, mirroring them at the border."""
     height, width = images.shape[-2:]
     angle = _column(images, np.deg2rad(degrees)).float()
     cos, sin, zero = angle.cos(), angle.sin(), torch.zeros_like(angle)
@@ -119,7 +119,7 @@ def rotated(images: Tensor, degrees: Array) -> Tensor:
 
 
 def jittered(images: Tensor, changes: Array) -> Tensor:
-    """Brightness, contrast, saturation and hue changed by [n, 4]; rows of zeros stay as they are."""
+    """Change brightness, contrast, saturation and hue by `[n, 4]`; rows of zeros change nothing."""
     rows = np.flatnonzero(changes.any(axis=1))
     if len(rows) == 0:
         return images
@@ -137,7 +137,7 @@ def jittered(images: Tensor, changes: Array) -> Tensor:
 
 
 def grid_dropout(images: Tensor, which: Array, offsets: Array) -> Tensor:
-    """Square holes in a regular grid, black, in some of the images; `offsets` [n, 2] in [0, 1) move the grid."""
+    """Cut square black holes in a regular grid into some of the images; `offsets` `[n, 2]` in [0, 1) move the grid."""
     unit = max(2, min(images.shape[-2:]) // GRID)
     hole = max(1, round(GRID_RATIO * unit))
     starts = _column(images, (offsets * unit).astype(np.int64))
@@ -150,7 +150,7 @@ def grid_dropout(images: Tensor, which: Array, offsets: Array) -> Tensor:
 
 
 def coarse_dropout(images: Tensor, which: Array, drawn: Array) -> Tensor:
-    """Some ten to twenty-five rectangular holes, black, in some of the images; drawn [n, 1 + 4 * 25] in [0, 1)."""
+    """Cut ten to twenty-five black rectangles into some of the images; `drawn` is `[n, 1 + 4 * 25]` in [0, 1)."""
     rows = np.flatnonzero(which)
     if len(rows) == 0:
         return images

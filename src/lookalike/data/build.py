@@ -1,4 +1,4 @@
-"""Lists of paths or texts -> data sets: what the readers have in common."""
+"""Make data sets of lists of paths or texts: what the readers have in common."""
 
 from __future__ import annotations
 
@@ -6,15 +6,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from lookalike.data.augment import Augmentation
-from lookalike.data.folders import checksum, connected, numbered
-from lookalike.data.images import ImageFiles, Size, usable
-from lookalike.data.parts import Items, Samples, Texts, judged, labelled, searched_in_itself
+from lookalike.data.fingerprints import checksum, training_rows
+from lookalike.data.image_files import ImageFiles, Size, usable
+from lookalike.data.parts import Items, Selection, Texts, TrainingItems, judged, labelled, searched_in_itself
 from lookalike.data.retrieval import RetrievalData
+from lookalike.utils.components import connected_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
     from pathlib import Path
 
     from lookalike.utils.arrays import Array
@@ -32,19 +34,28 @@ def labelled_images(
     on_error: str,
     progress: bool,
 ) -> RetrievalData:
-    """Images with classes; every image of the test is searched among all others of the test."""
+    """Make a data set of images with classes; the test searches every image among all others.
+
+    Args:
+        name: Name of the data set.
+        title: What its description and its errors call it.
+        paths: The images.
+        classes: The class of each.
+        is_training: Whether to train on each.
+        size: Height and width to resize the images to, or one number for both.
+        augment: Augment images in training.
+        on_error: "stop" at an image that cannot be read, or "skip": decode all images once, now, and leave out those
+            that fail.
+        progress: Show a progress bar for that.
+
+    Raises:
+        ValueError: There are too few images.
+    """
     chosen = usable([[path] for path in paths], on_error, progress=progress)
     images = ImageFiles(paths, size)
-    return labelled_items(
-        name,
-        title,
-        images,
-        np.array(is_training, bool),
-        chosen,
-        list(classes),
-        Augmentation() if augment else None,
-        checksum(images.size, [path.name for path in paths]),
-    )
+    key = checksum(images.size, [path.name for path in paths])
+    augmentation = Augmentation() if augment else None
+    return labelled_items(name, title, images, np.array(is_training, bool), chosen, list(classes), augmentation, key)
 
 
 def labelled_items(
@@ -57,7 +68,7 @@ def labelled_items(
     augment: Augmentation | None,
     key: str,
 ) -> RetrievalData:
-    """Items with classes; `chosen` says which of them are used."""
+    """Make a data set of the `chosen` items, each with a class; `key` is a checksum of the items."""
     labels = numbered(classes)
     train, test = np.flatnonzero(is_training & chosen), np.flatnonzero(~is_training & chosen)
     _check_enough(title, "images", len(train), len(test))
@@ -93,7 +104,23 @@ def paired_images(
     on_error: str,
     progress: bool,
 ) -> RetrievalData:
-    """Pairs of images, query and reference; every query of the test is searched among all its references."""
+    """Make a data set of pairs of images; the test searches every query among all references of the test.
+
+    Args:
+        name: Name of the data set.
+        title: As in `labelled_images`.
+        train: Pairs of a query and a reference to train on.
+        test: Pairs to test on.
+        query_size: Height and width to resize queries to, or one number for both.
+        reference_size: Likewise for references.
+        query_crop: Share of the height of a query to keep, around its middle.
+        augment: How to augment images in training.
+        on_error: As in `labelled_images`; "skip" leaves out pairs with an image that fails.
+        progress: Show a progress bar for that.
+
+    Raises:
+        ValueError: There are too few pairs.
+    """
     rows = [*train, *test]
     chosen = usable(rows, on_error, progress=progress)
     kept = [row for row, use in zip(rows, chosen, strict=True) if use]
@@ -102,53 +129,72 @@ def paired_images(
     query_items = ImageFiles(queries, query_size, crop=query_crop)
     reference_items = ImageFiles(references, reference_size)
     key = checksum(query_items.size, query_crop, reference_items.size, [(q.name, r.name) for q, r in kept])
-    number = int(chosen[: len(train)].sum())
-    return paired_items(name, title, query_items, reference_items, query_ids, reference_ids, number, augment, key)
+    query, reference = Selection(query_items, query_ids), Selection(reference_items, reference_ids)
+    return paired_items(name, title, query, reference, int(chosen[: len(train)].sum()), augment, key)
 
 
 def paired_texts(
     name: str, title: str, train: Sequence[tuple[str, str]], test: Sequence[tuple[str, str]]
 ) -> RetrievalData:
-    """Pairs of texts, query and reference; every query of the test is searched among all its references."""
+    """Make a data set of pairs of texts; the test searches every query among all references of the test.
+
+    Raises:
+        ValueError: There are too few pairs.
+    """
     rows = [*train, *test]
     queries, query_ids = _distinct([row[0] for row in rows])
     references, reference_ids = _distinct([row[1] for row in rows])
-    items = Texts(queries), Texts(references)
-    return paired_items(name, title, *items, query_ids, reference_ids, len(train), None, checksum(rows))
+    query, reference = Selection(Texts(queries), query_ids), Selection(Texts(references), reference_ids)
+    return paired_items(name, title, query, reference, len(train), None, checksum(rows))
+
+
+def split_texts(
+    name: str,
+    title: str,
+    pairs: Sequence[tuple[str, str]],
+    test_share: float,
+    splits: Sequence[str] | None = None,
+) -> RetrievalData:
+    """Make a data set of pairs of texts that `splits` divides, or else the texts of the references.
+
+    Raises:
+        ValueError: There are too few pairs, or `test_share` is not between 0 and 1.
+    """
+    training = training_rows([reference for _, reference in pairs], test_share, splits)
+    train, test = (
+        [pair for pair, is_train in zip(pairs, training, strict=True) if is_train == t] for t in (True, False)
+    )
+    return paired_texts(name, title, train, test)
 
 
 def paired_items(
     name: str,
     title: str,
-    query_items: Items,
-    reference_items: Items,
-    query_ids: Array,
-    reference_ids: Array,
+    query: Selection,
+    reference: Selection,
     num_training: int,
     augment: Augmentation | None,
     key: str,
 ) -> RetrievalData:
-    """Pairs of items, those for training first."""
+    """Make a data set of pairs, of which the first `num_training` train; `key` is a checksum of the items."""
     train, test = slice(num_training), slice(num_training, None)
-    _check_enough(title, "pairs", num_training, len(query_ids) - num_training)
-    labels = connected(query_ids[train], reference_ids[train])
-    searched, answers = np.unique(reference_ids[test], return_inverse=True)
-    part, positives = judged(query_items, reference_items, query_ids[test], answers, searched)
+    _check_enough(title, "pairs", num_training, len(query) - num_training)
+    labels = pair_labels(query.ids[train], reference.ids[train])
+    searched, answers = np.unique(reference.ids[test], return_inverse=True)
+    part, positives = judged(query.items, Selection(reference.items, searched), query.ids[test], answers)
     counts = {
         "training pairs": num_training,
-        "test queries": len(part.query_ids),
+        "test queries": len(part.query),
         "test references": len(searched),
     }
     return RetrievalData(
         name=name,
         description=f"{title}: {num_training:,} pairs to train, {counts['test queries']:,} queries among "
         f"{len(searched):,} references to test",
-        checksum=checksum(name, key, query_ids, reference_ids, num_training),
-        train=Samples(
-            query_items=query_items,
-            reference_items=reference_items,
-            query_ids=query_ids[train],
-            reference_ids=reference_ids[train],
+        checksum=checksum(name, key, query.ids, reference.ids, num_training),
+        train=TrainingItems(
+            query=Selection(query.items, query.ids[train]),
+            reference=Selection(reference.items, reference.ids[train]),
             labels=labels if len(torch.unique(labels)) < len(labels) else None,
             pairs=num_training,
             augment=augment,
@@ -159,6 +205,25 @@ def paired_items(
     )
 
 
+def pair_labels(query_ids: Array, reference_ids: Array) -> Tensor:
+    """Label pairs so that pairs which share a query or a reference, directly or through others, have the same label.
+
+    Two questions with the same answer, or two answers to one question, are not negatives of each other.
+
+    Examples:
+        >>> import numpy as np
+        >>> pair_labels(np.array([0, 0, 1, 2]), np.array([5, 6, 6, 7])).tolist()
+        [0, 0, 0, 3]
+    """
+    return torch.from_numpy(connected_rows(np.stack([query_ids, -1 - reference_ids], axis=1)))
+
+
+def numbered(names: Iterable[Any]) -> Tensor:
+    """Number names from 0 in order of appearance, int64 `[n]`."""
+    numbers: dict[Any, int] = {}
+    return torch.tensor([numbers.setdefault(name, len(numbers)) for name in names], dtype=torch.int64)
+
+
 def _check_enough(title: str, what: str, training: int, test: int) -> None:
     if min(training, test) < 2:
         raise ValueError(
@@ -167,6 +232,6 @@ def _check_enough(title: str, what: str, training: int, test: int) -> None:
 
 
 def _distinct(values: Sequence[Any]) -> tuple[list[Any], Array]:
-    """Each value once, in order of appearance, and where it is."""
+    """Return each value once, in order of appearance, and the position of every value among them."""
     places = numbered(values).numpy()
     return list(dict.fromkeys(values)), places

@@ -1,4 +1,4 @@
-"""Embeddings from a file: NumPy, safetensors or parquet, checked before anybody computes with them."""
+"""Load embeddings from NumPy, safetensors or Parquet files, and check them before anything is computed."""
 
 from __future__ import annotations
 
@@ -12,6 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+
+from lookalike.data.table_files import TABLES
+from lookalike.utils.imports import optional_import
 
 if TYPE_CHECKING:
     import os
@@ -32,24 +35,25 @@ DAMAGE = (
     lzma.LZMAError,
     struct.error,
 )
-CHECKED_ROWS = 1 << 14  # at a time, so that a mapped file need not fit into memory
+CHECKED_ROWS = 1 << 14  # at a time, because a mapped file may not fit into memory
 
 
 def load_embeddings(path: str | os.PathLike[str], *, min_rows: int = 2) -> Array:
-    """Read embeddings as float32 `[n, dim]`.
+    """Load embeddings as float32 `[n, dim]`.
 
-    A `.npy` of float32 is mapped, not read. Where a `.npz`, `.safetensors` or `.parquet` file holds several arrays, the
-    name of the right one follows the path after a colon: `vectors.npz:passages`.
+    A `.npy` file of float32 is mapped, not read. If a `.npz`, `.safetensors` or `.parquet` file holds several arrays,
+    name the right one after a colon: `vectors.npz:passages`.
 
     Args:
-        path: The file, with or without a name.
-        min_rows: The fewest rows that make sense for what is to be done, such as one more than neighbours asked for.
+        path: The file, with or without the name of an array.
+        min_rows: The fewest rows that the caller can use, such as k + 1 for k neighbours.
 
     Raises:
         FileNotFoundError: There is no such file.
-        ValueError: It is of another kind, damaged, ambiguous, not two-dimensional, too short or not finite, or all of
-            its rows are zero or the same.
-        TypeError: It does not hold floats.
+        ImportError: The file is Parquet and pyarrow is not installed.
+        ValueError: The file is of another kind, damaged or ambiguous, or the array is not two-dimensional, too short,
+            not finite, all zeros, or one row repeated.
+        TypeError: The array does not hold floats.
 
     Examples:
         >>> import tempfile, numpy as np
@@ -64,12 +68,13 @@ def load_embeddings(path: str | os.PathLike[str], *, min_rows: int = 2) -> Array
 
 
 def open_embeddings(path: str | os.PathLike[str], *, min_rows: int = 2) -> Array:
-    """The same without looking at the values, as floats of any kind: a `.npy` stays on disk, however large.
+    """Open embeddings without looking at the values, as floats of any precision; a `.npy` file stays on disk.
 
     Raises:
         FileNotFoundError: There is no such file.
-        ValueError: It is of another kind, damaged, ambiguous, not two-dimensional or too short.
-        TypeError: It does not hold floats.
+        ImportError: The file is Parquet and pyarrow is not installed.
+        ValueError: The file is of another kind, damaged or ambiguous, or the array is not two-dimensional or too short.
+        TypeError: The array does not hold floats.
     """
     file, name = _split(Path(path))
     if not file.is_file():
@@ -79,7 +84,7 @@ def open_embeddings(path: str | os.PathLike[str], *, min_rows: int = 2) -> Array
     try:
         x = READERS[file.suffix](file, name)
     except (OSError, EOFError, zipfile.BadZipFile) as error:
-        raise ValueError(f"{file} is damaged or of another kind ({error}); write it anew.") from error
+        raise ValueError(f"{file} is damaged or of another kind ({error}); write it again.") from error
     if x.dtype.kind in "USO":
         raise TypeError(
             f"{path} holds text, not embeddings: embed it with a model first, as in "
@@ -95,7 +100,7 @@ def open_embeddings(path: str | os.PathLike[str], *, min_rows: int = 2) -> Array
 
 
 def _split(path: Path) -> tuple[Path, str | None]:
-    """ "a.npz:b" -> a.npz, b; a file whose name really has a colon is left alone."""
+    """Split "a.npz:b" into a.npz and b, unless there is a file with a colon in its name."""
     stem, colon, name = path.name.rpartition(":")
     if colon and not path.exists() and Path(stem).suffix in READERS:
         return path.with_name(stem), name
@@ -114,7 +119,7 @@ def _read_npy(file: Path, _name: str | None) -> Array:
 
 
 def holds_objects(file: Path) -> bool:
-    """Say whether a .npy file is an array of Python objects, which only pickle could read."""
+    """Tell whether a .npy file is an array of Python objects, which only pickle could read."""
     with file.open("rb") as opened:
         beginning = opened.read(256)
     return beginning.startswith(b"\x93NUMPY") and b"|O" in beginning.partition(b"}")[0]
@@ -133,7 +138,7 @@ def _read_npz(file: Path, name: str | None) -> Array:
 
 
 def _is_matrix(archive: zipfile.ZipFile, name: str) -> bool:
-    """Say whether an array of an archive could be embeddings, from its header alone."""
+    """Tell from its header whether an array in an archive could be embeddings."""
     if f"{name}.npy" not in archive.namelist():
         return False
     with _damage_reported(), archive.open(f"{name}.npy") as member:
@@ -146,7 +151,7 @@ def _is_matrix(archive: zipfile.ZipFile, name: str) -> bool:
 
 @contextmanager
 def _damage_reported() -> Iterator[None]:
-    """Raise an OSError for whatever NumPy and zipfile raise on damaged or encrypted files."""
+    """Turn whatever NumPy and zipfile raise on damaged or encrypted files into an OSError."""
     try:
         yield
     except DAMAGE as error:
@@ -159,7 +164,7 @@ def _read_safetensors(file: Path, name: str | None) -> Array:
 
     try:
         with safe_open(file, framework="pt") as tensors:
-            wide = [each for each in tensors.keys() if len(tensors.get_slice(each).get_shape()) == 2]  # noqa: SIM118
+            wide = [each for each in tensors.keys() if len(tensors.get_slice(each).get_shape()) == 2]  # noqa: SIM118 - it is no dictionary
             tensor = tensors.get_tensor(_one_of(file, name, wide))
     except SafetensorError as error:
         raise OSError(error) from error
@@ -168,11 +173,7 @@ def _read_safetensors(file: Path, name: str | None) -> Array:
 
 
 def _read_parquet(file: Path, name: str | None) -> Array:
-    try:
-        import pyarrow as pa  # noqa: PLC0415 - an extra of the user's
-        import pyarrow.parquet as pq  # noqa: PLC0415
-    except ImportError:
-        raise ValueError(f"{file} is a parquet file, which takes pyarrow to read: pip install pyarrow.") from None
+    pa, pq = (optional_import(module, "reading parquet", TABLES) for module in ("pyarrow", "pyarrow.parquet"))
     try:
         schema = pq.read_schema(file)
         lists = [
@@ -197,7 +198,7 @@ READERS: dict[str, Callable[[Path, str | None], Array]] = {
 
 
 def _one_of(file: Path, name: str | None, names: list[str]) -> str:
-    """The array that is meant."""
+    """Return the name of the array to read: the given one, or the only one."""
     if name is not None and name in names:
         return name
     if name is None and len(names) == 1:
@@ -216,10 +217,10 @@ def _check_values(x: Array, path: str) -> None:
         if not finite.all():
             raise ValueError(
                 f"{path} must hold finite embeddings, but row {start + int(np.argmin(finite))} has NaN or infinity; "
-                "remove such rows or find out where they come from."
+                "remove such rows or find their cause."
             )
         constant = constant and bool((rows == x[0]).all())
     if constant and not np.any(x[0]):
-        raise ValueError(f"{path} holds nothing but zeros, which have no neighbours; embed the data anew.")
+        raise ValueError(f"{path} holds nothing but zeros, which have no neighbours; embed the data again.")
     if constant:
-        raise ValueError(f"{path} holds the same embedding {len(x)} times; a model that has collapsed gives those.")
+        raise ValueError(f"{path} holds the same embedding {len(x)} times; the model has probably collapsed.")

@@ -1,6 +1,7 @@
-"""Glyphs: characters drawn in the twelve DejaVu faces that matplotlib brings, so that training needs no download.
+"""Draw characters in the twelve DejaVu faces that come with matplotlib, so that training needs no download.
 
-The class of an image is its code point, its view the face. Drawn once, then read from the user's cache folder.
+The class of an image is its code point; its views are the faces. Glyphs are drawn once and then read from the cache
+folder.
 """
 
 import hashlib
@@ -15,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from lookalike.utils.arrays import Array
+from lookalike.utils.components import connected_rows
 from lookalike.utils.files import cache_folder, replacing
 from lookalike.utils.progress import progress_bar
 
@@ -35,10 +37,10 @@ FACES = (
     "DejaVuSansMono-BoldOblique",
 )
 SIDE = 32  # pixels
-OVERSAMPLING = 4  # drawn larger, then averaged: hinting, which changes between versions of FreeType, hardly shows
-EM = 26  # pixels per em: leaves room for accents above and descenders below
+OVERSAMPLING = 4  # draw larger and average, which hides hinting: it differs between versions of FreeType
+EM = 26  # pixels per em, which leaves room for accents and descenders
 BASELINE = 24  # rows from the top
-FORMAT = 1  # of the cached file
+FORMAT = 1  # version of the cached file
 
 
 @dataclass(frozen=True)
@@ -51,12 +53,12 @@ class Glyphs:
     face_names: tuple[str, ...]
 
     def __len__(self) -> int:
-        """Number of images."""
+        """Return the number of images."""
         return len(self.images)
 
     @property
     def checksum(self) -> str:
-        """Of images, code points and faces: runs on the same data have the same."""
+        """Checksum of images, code points and faces."""
         digest = hashlib.sha256()
         for array in (self.images, self.codepoints.astype("<i4"), self.faces):
             digest.update(np.ascontiguousarray(array).tobytes())
@@ -64,14 +66,14 @@ class Glyphs:
 
 
 def load_glyphs(path: str | Path | None = None, *, progress: bool = False) -> Glyphs:
-    """Read the glyphs from a file; without a path those of DejaVu, which are drawn at first use.
+    """Read glyphs from a file; without a path, those of DejaVu, which are drawn at first use.
 
-    A file is an `.npz` of `packed`, uint8 `[n, 512]`: 32 x 32 pixels of 4 bits, high nibble first, with `codepoint`,
-    `face` and the names `faces`. Fonts of one's own, drawn into such a file, make a data set as well.
+    A file of glyphs is an `.npz` archive of `packed`, uint8 `[n, 512]` (32 x 32 pixels of 4 bits, high nibble first),
+    `codepoint`, `face` and the names `faces`. Draw other fonts into such a file to train on them.
 
     Raises:
         FileNotFoundError: There is no such file.
-        ValueError: The file holds something else.
+        ValueError: It is not a file of glyphs.
     """
     if path is not None:
         return _read(Path(path))
@@ -80,18 +82,18 @@ def load_glyphs(path: str | Path | None = None, *, progress: bool = False) -> Gl
         try:
             return _read(cached)
         except ValueError as error:
-            logger.warning("the cached glyphs are damaged and are drawn again: %s", error)
+            logger.warning("the cached glyphs are damaged; drawing them again: %s", error)
     glyphs = draw_glyphs(progress=progress)
     try:
         _write(cached, glyphs)
     except OSError as error:
-        logger.warning("the glyphs could not be cached and will be drawn again next time: %s", error)
+        logger.warning("cannot cache the glyphs, so they will be drawn again next time: %s", error)
     return glyphs
 
 
 def draw_glyphs(*, progress: bool = False) -> Glyphs:
-    """Draw every code point that at least two faces have, in every face that has it."""
-    from PIL import ImageFont  # noqa: PLC0415 - only when something is drawn
+    """Draw every code point that at least two faces have, in all of these faces."""
+    from PIL import ImageFont  # noqa: PLC0415 - only drawing needs it
 
     fonts = [
         ImageFont.truetype(str(path), EM * OVERSAMPLING, layout_engine=ImageFont.Layout.BASIC) for path in _font_files()
@@ -110,32 +112,32 @@ def draw_glyphs(*, progress: bool = False) -> Glyphs:
 
 
 def identical_shapes(glyphs: Glyphs) -> list[list[int]]:
-    """Groups of code points that are drawn alike, such as the Latin, Greek and Cyrillic A.
+    """Return groups of code points that look the same, such as the Latin, Greek and Cyrillic A.
 
-    Alike: the same picture in at least two faces and in at least half of the faces they share. Nobody can tell these
-    apart: as negatives of each other they are false.
+    Two code points look the same if their images are equal in at least two faces and in at least half of the faces that
+    have both. Nobody can tell them apart, so as negatives of each other they are false.
     """
-    pictures: dict[int, dict[int, bytes]] = {}  # of a code point, by face
+    images: dict[int, dict[int, bytes]] = {}  # of a code point, by face
     for image, codepoint, face in zip(glyphs.images, glyphs.codepoints, glyphs.faces, strict=True):
-        pictures.setdefault(int(codepoint), {})[int(face)] = image.tobytes()
-    twins: dict[tuple[int, bytes], list[int]] = {}  # code points with the same picture in a face
-    for codepoint, drawn in pictures.items():
-        for picture in drawn.items():
-            twins.setdefault(picture, []).append(codepoint)
-    alike = Counter(pair for codepoints in twins.values() for pair in combinations(codepoints, 2))
-    group = {codepoint: [codepoint] for codepoint in sorted(pictures)}
-    for (first, second), times in sorted(alike.items()):
-        shared = len(pictures[first].keys() & pictures[second].keys())
-        if times >= max(2, shared / 2) and group[first] is not group[second]:
-            group[first] += group[second]
-            for codepoint in group[second]:
-                group[codepoint] = group[first]
-    distinct = {id(codepoints): sorted(codepoints) for codepoints in group.values() if len(codepoints) > 1}
-    return sorted(distinct.values())
+        images.setdefault(int(codepoint), {})[int(face)] = image.tobytes()
+    twins: dict[tuple[int, bytes], list[int]] = {}  # code points with the same image in a face
+    for codepoint, drawn in images.items():
+        for image_in_face in drawn.items():
+            twins.setdefault(image_in_face, []).append(codepoint)
+    equal_faces = Counter(pair for codepoints in twins.values() for pair in combinations(codepoints, 2))
+    alike = [
+        (first, second)
+        for (first, second), times in equal_faces.items()
+        if times >= max(2, len(images[first].keys() & images[second].keys()) / 2)
+    ]
+    groups: dict[int, set[int]] = {}
+    for component, pair in zip(connected_rows(np.array(alike, np.int64).reshape(-1, 2)).tolist(), alike, strict=True):
+        groups.setdefault(component, set()).update(pair)
+    return sorted(sorted(group) for group in groups.values())
 
 
 def _font_files() -> list[Path]:
-    import matplotlib as mpl  # noqa: PLC0415 - only when something is drawn
+    import matplotlib as mpl  # noqa: PLC0415 - only drawing needs it
 
     return [Path(mpl.get_data_path()) / "fonts" / "ttf" / f"{face}.ttf" for face in FACES]
 
@@ -148,8 +150,8 @@ def _fonts_checksum() -> str:
 
 
 def _characters() -> list[tuple[int, list[int]]]:
-    """Code points that at least two faces have, with these faces."""
-    from fontTools.ttLib import TTFont  # noqa: PLC0415 - only when something is drawn
+    """Return the code points that at least two faces have, with these faces."""
+    from fontTools.ttLib import TTFont  # noqa: PLC0415 - only drawing needs it
 
     faces: dict[int, list[int]] = {}
     for face, path in enumerate(_font_files()):
@@ -159,8 +161,8 @@ def _characters() -> list[tuple[int, list[int]]]:
 
 
 def _draw(font: Any, character: str) -> Array:
-    """One character, uint8 [32, 32]: on a common baseline, in the middle, shifted or shrunk if it does not fit."""
-    from PIL import Image, ImageDraw  # noqa: PLC0415 - only when something is drawn
+    """Draw a character as uint8 [32, 32]: centred on a common baseline, shifted or shrunk if it does not fit."""
+    from PIL import Image, ImageDraw  # noqa: PLC0415 - only drawing needs it
 
     canvas = SIDE * OVERSAMPLING
     left, top, right, bottom = font.getbbox(character, anchor="ls")
@@ -202,7 +204,7 @@ def _read(path: Path) -> Glyphs:
 
 
 def _write(path: Path, glyphs: Glyphs) -> None:
-    """Whole or not at all: another process may read it at the same time."""
+    """Write the file whole or not at all: another process may be reading it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     flat = glyphs.images.reshape(len(glyphs), SIDE * SIDE // 2, 2)
     with replacing(path) as temporary, temporary.open("wb") as file:

@@ -1,4 +1,4 @@
-"""A `Dataset` of the Hugging Face library, or anything that gives rows by number and names its columns."""
+"""Data sets from a Hugging Face `Dataset`, or anything that returns rows by number and names its columns."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 
 from lookalike.data.augment import Augmentation
-from lookalike.data.build import labelled_items, paired_items, paired_texts
-from lookalike.data.folders import checksum, is_test
-from lookalike.data.images import Size, checked_size, to_array
-from lookalike.data.reading import Table
+from lookalike.data.build import labelled_items, paired_items, paired_texts, split_texts
+from lookalike.data.fingerprints import checksum, training_rows
+from lookalike.data.image_files import Size, checked_size, to_array
+from lookalike.data.parts import Selection
+from lookalike.data.table_files import Table
 from lookalike.data.text_pairs import known_columns, listed, read_text_pairs
-from lookalike.data.texts import split_texts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,36 +24,36 @@ if TYPE_CHECKING:
     from lookalike.utils.arrays import Array
 
 
-class Rows(Protocol):
-    """What is asked of a data set; `datasets.Dataset` has it."""
+class RowSource(Protocol):
+    """As much of `datasets.Dataset` as is needed here."""
 
     @property
     def column_names(self) -> Sequence[str]:
-        """What the columns are called."""
+        """The names of the columns."""
 
     def __len__(self) -> int:
-        """Number of rows."""
+        """Return the number of rows."""
 
     def __getitem__(self, key: Any) -> Any:
-        """A row by its number, a dictionary; a column by its name."""
+        """Return a row by its number, as a dictionary, or a column by its name."""
 
 
 class ImageColumn:
-    """The images in a column of one data set or of several, one after another; `Items`."""
+    """The images in a column of one or more data sets, one after another; `Items`."""
 
-    def __init__(self, parts: Sequence[Rows], column: str, size: Size) -> None:
+    def __init__(self, parts: Sequence[RowSource], column: str, size: Size) -> None:
         self.parts, self.column, self.size = list(parts), column, checked_size(size)
         self._ends = np.cumsum([len(part) for part in self.parts])
 
     def __len__(self) -> int:
-        """Number of images."""
+        """Return the number of images."""
         return int(self._ends[-1])
 
     def read(self, ids: Array) -> Tensor:
-        """uint8 [n, 3, height, width].
+        """Return images by number, uint8 `[n, 3, height, width]`.
 
         Raises:
-            ValueError: A row cannot be read as an image; says which.
+            ValueError: A row holds no image; the message names it.
         """
         images = torch.empty((len(ids), 3, *self.size), dtype=torch.uint8)
         for i, number in enumerate(ids.tolist()):
@@ -67,8 +67,8 @@ class ImageColumn:
 
 
 def from_dataset(
-    train: Rows,
-    test: Rows | None = None,
+    train: RowSource,
+    test: RowSource | None = None,
     *,
     columns: tuple[str, str] | None = None,
     name: str = "dataset",
@@ -79,18 +79,18 @@ def from_dataset(
 ) -> RetrievalData:
     """Make a data set of the rows of a Hugging Face `Dataset`.
 
-    The columns decide what it is: an image and a label, two images, or two texts. Without `test`, a share of the
-    labels, references or texts is held out.
+    The columns decide what it is: an image and a label, two images, or two texts.
 
     Args:
         train: The rows.
-        test: Rows to test on, with the same columns.
-        columns: Image and label, or query and reference; by default image and label, or query and reference, or
-            anchor and positive.
-        name: What it is called in results.
-        test_share: Share to test on, where there is no `test`.
-        size: Height and width images are brought to; of queries, where there are two.
-        reference_size: Likewise, of references; by default the same.
+        test: Rows to test on, with the same columns. Without them, a share of the labels, references or texts is held
+            out.
+        columns: Image and label, or query and reference; by default those with known names: image and label, or query
+            and reference, or anchor and positive.
+        name: What results call it.
+        test_share: Share to hold out; ignored if there is a `test`.
+        size: Height and width to resize images to; of queries, in pairs.
+        reference_size: Likewise for references; by default `size`.
         augment: Augment images in training.
 
     Raises:
@@ -112,19 +112,19 @@ def from_dataset(
     parts = [train] if test is None else [train, test]
     if all(isinstance(train[column][0], (str, bytes, list, NoneType)) for column in found):
         return _texts(name, parts, found, test_share)
-    rows = sum(len(part) for part in parts)
+    rows, given = sum(len(part) for part in parts), None if test is None else len(train)
     images = ImageColumn(parts, first, size)
-    given = np.arange(rows) < len(train)
     key = checksum(images.size, rows, found)
     augmentation = Augmentation() if augment else None
     if isinstance(train[second][0], (int, str, np.integer)):
         labels = [label for part in parts for label in part[second]]
-        training = given if test is not None else np.array([not is_test(str(label), test_share) for label in labels])
+        training = _training(labels, test_share, given)
         return labelled_items(name, name, images, training, np.ones(rows, bool), labels, augmentation, key)
-    others = ImageColumn(parts, second, reference_size or size)
-    training = given if test is not None else np.array([not is_test(str(row), test_share) for row in range(rows)])
+    training = _training(range(rows), test_share, given)
     order = np.argsort(~training, kind="stable")
-    return paired_items(name, name, images, others, order, order, int(training.sum()), augmentation, key)
+    query = Selection(images, order)
+    reference = Selection(ImageColumn(parts, second, reference_size or size), order)
+    return paired_items(name, name, query, reference, int(training.sum()), augmentation, key)
 
 
 def _known_columns(names: Sequence[str]) -> tuple[str, str]:
@@ -134,17 +134,20 @@ def _known_columns(names: Sequence[str]) -> tuple[str, str]:
     if len(queries) == len(references) == 1:
         return queries[0], references[0]
     raise ValueError(
-        f"the data set must have the columns image and label, or query and reference, got {listed(names)}; columns "
-        "says which two to use."
+        f"the data set must have the columns image and label, or query and reference, got {listed(names)}; name the "
+        "two to use with columns=."
     )
 
 
-def _texts(name: str, parts: Sequence[Rows], columns: tuple[str, str], test_share: float) -> RetrievalData:
+def _training(names: Sequence[Any], test_share: float, given: int | None) -> Array:
+    """Tell for each row whether to train on it, bool `[n]`: the first ones, if their number is given."""
+    return np.array(training_rows(names, test_share)) if given is None else np.arange(len(names)) < given
+
+
+def _texts(name: str, parts: Sequence[RowSource], columns: tuple[str, str], test_share: float) -> RetrievalData:
     sources = (name, f"{name} (test)")
-    pairs = []
-    for source, part in zip(sources, parts, strict=False):
-        read = read_text_pairs(Table(source, list(part.column_names), part.__getitem__), columns)
-        pairs.append(list(zip(read.queries, read.references, strict=True)))
-    if len(pairs) == 2:
-        return paired_texts(name, name, *pairs)
-    return split_texts(name, name, pairs[0], None, test_share)
+    pairs = [
+        read_text_pairs(Table(source, list(part.column_names), part.__getitem__), columns).pairs
+        for source, part in zip(sources, parts, strict=False)
+    ]
+    return paired_texts(name, name, *pairs) if len(pairs) == 2 else split_texts(name, name, pairs[0], test_share)

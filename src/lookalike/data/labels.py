@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from lookalike.data.embeddings import holds_objects
-from lookalike.data.reading import read_lines
+from lookalike.data.table_files import read_lines
 
 if TYPE_CHECKING:
     from pathlib import Path

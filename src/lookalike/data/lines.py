@@ -1,8 +1,8 @@
-"""Texts by number from a file of `id<TAB>text` lines that is larger than memory.
+"""Read texts by number from a file of `id<TAB>text` lines that is larger than memory.
 
-Where each line begins is found once and kept in the user's cache folder; afterwards that index is mapped into memory,
-and of the file only what is asked for is read. The file itself is not mapped: the system maps far more than a line,
-which takes longer than to read it and counts as memory.
+The first use indexes where each line begins and keeps the index in the cache folder. Later uses map the index into
+memory and read single lines from the file. The file itself is not mapped: the system would map far more than a line,
+which is slower than reading it and counts as memory.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("lookalike")
 
-FORMAT = 1  # of the cached index
+FORMAT = 1  # version of the cached index
 HEADER = 4  # format, size and time of the file, number of lines; line starts and ids follow
 CHUNK_BYTES = 16 << 20
 LONGEST_ID = 18  # digits
 
 
 class Lines:
-    """The texts of a file, by the position of their line; `Items`.
+    """The texts of a file by the position of their line; `Items`.
 
     Args:
-        path: A file of `id<TAB>text` lines, ids being whole numbers, in any order.
-        progress: Show a bar while the index is built.
+        path: A file of `id<TAB>text` lines. Ids are whole numbers in any order.
+        progress: Show a progress bar while indexing.
 
     Raises:
-        ValueError: A line is something else; says which.
+        ValueError: A line looks different; the message names it.
 
     Examples:
         >>> import os, tempfile
@@ -56,29 +56,29 @@ class Lines:
 
     def __init__(self, path: Path, *, progress: bool = False) -> None:
         self.path = path
-        index = _cached(path)
+        index = _load_index(path)
         if index is None:
-            index = _kept(path, _built(path, progress=progress))
-        index = index.view(np.ndarray)  # mapped all the same, without what a memmap does at every access
+            index = _save_index(path, _build_index(path, progress=progress))
+        index = index.view(np.ndarray)  # still mapped, without the overhead of a memmap at every access
         self._num_lines = int(index[3])
         self._starts = index[HEADER : HEADER + self._num_lines + 1]
         ids = index[HEADER + self._num_lines + 1 :]
         self.ids: Array | None = ids if len(ids) else None  # None: 0, 1, 2, ...
-        self._order: Array | None = None  # of the ids, sorted
+        self._order: Array | None = None  # sorts the ids
         self._file = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0))
-        self._reading = threading.Lock()  # a file has one position for all threads
+        self._reading = threading.Lock()  # all threads share the position in the file
         weakref.finalize(self, os.close, self._file)
 
     def __len__(self) -> int:
-        """Number of lines."""
+        """Return the number of lines."""
         return self._num_lines
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Another process opens the file itself."""
+        """Pickle the path: another process opens the file itself."""
         return Lines, (self.path,)
 
     def read(self, positions: Array) -> list[str]:
-        """The texts of these lines, without their ids."""
+        """Return the texts of these lines, without their ids."""
         first, last = self._starts[positions].tolist(), self._starts[np.asarray(positions) + 1].tolist()
         lines = [self._read(start, end) for start, end in zip(first, last, strict=True)]
         return [line.rstrip(b"\r\n").partition(b"\t")[2].decode("utf-8", errors="replace") for line in lines]
@@ -91,10 +91,10 @@ class Lines:
             return os.read(self._file, end - start)
 
     def positions(self, ids: Any) -> Array:
-        """The lines that have these ids, int64.
+        """Return the positions of the lines with these ids, int64.
 
         Raises:
-            ValueError: An id is in no line.
+            ValueError: No line has one of the ids.
         """
         wanted = np.asarray(ids, np.int64)
         if self.ids is None:
@@ -110,15 +110,15 @@ class Lines:
         return found
 
 
-def _cached(path: Path) -> Array | None:
-    """The index of this very file, if there is one."""
+def _load_index(path: Path) -> Array | None:
+    """Map the index of this very file, if the cache folder holds one."""
     place = _place(path)
     if not place.exists():
         return None
     try:
         index: Array = np.load(place, mmap_mode="r")
     except (OSError, ValueError, EOFError) as error:
-        logger.warning("the index of %s is damaged and is built again: %s", path, error)
+        logger.warning("the cached index of %s is damaged; building it again: %s", path, error)
         return None
     known = index.ndim == 1 and len(index) > HEADER and index[:3].tolist() == _identity(path)
     return index if known and len(index) in (HEADER + index[3] + 1, HEADER + 2 * index[3] + 1) else None
@@ -133,8 +133,8 @@ def _identity(path: Path) -> list[int]:
     return [FORMAT, about.st_size, about.st_mtime_ns]
 
 
-def _kept(path: Path, index: Array) -> Array:
-    """The index, mapped from the cache folder where it can be written."""
+def _save_index(path: Path, index: Array) -> Array:
+    """Write the index to the cache folder and map it from there; return it unmapped if it cannot be written."""
     place = _place(path)
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
@@ -142,13 +142,13 @@ def _kept(path: Path, index: Array) -> Array:
             np.save(file, index)
         mapped: Array = np.load(place, mmap_mode="r")
     except OSError as error:
-        logger.warning("the index of %s could not be kept and will be built again next time: %s", path, error)
+        logger.warning("cannot cache the index of %s, so it will be built again next time: %s", path, error)
         return index
     return mapped
 
 
-def _built(path: Path, *, progress: bool) -> Array:
-    """The index of a file: int64 [4 + lines + 1], with as many ids after it unless they are 0, 1, 2, ..."""
+def _build_index(path: Path, *, progress: bool) -> Array:
+    """Index a file: int64 [4 + lines + 1], followed by the ids unless they are 0, 1, 2, ..."""
     identity = _identity(path)
     starts: list[Array] = []
     ids: list[Array] = []
@@ -177,7 +177,7 @@ def _built(path: Path, *, progress: bool) -> Array:
 
 
 def _append(path: Path, data: bytes, position: int, num_lines: int, starts: list[Array], ids: list[Array]) -> None:
-    """Where the lines of whole lines begin, and their ids."""
+    """Find where the lines of `data` begin, and their ids."""
     text = np.frombuffer(data, np.uint8)
     ends = np.flatnonzero(text == ord("\n"))
     first = np.concatenate([[0], ends[:-1] + 1])
@@ -188,7 +188,7 @@ def _append(path: Path, data: bytes, position: int, num_lines: int, starts: list
         if not going.any():
             break
         numbers = np.where(going, numbers * 10 + digits, numbers)
-        place += going  # lines that have ended their number stay where they are: the next character is no digit
+        place += going  # lines whose number has ended stop here: their next character is no digit
     wrong = (text[place] != ord("\t")) | (place == first)
     if wrong.any():
         line = int(np.flatnonzero(wrong)[0])

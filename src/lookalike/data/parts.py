@@ -1,13 +1,15 @@
-"""Training and test parts of anything that can be read by number: images, texts."""
+"""Training and test parts made of items that can be read by number, such as images and texts."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
+
+from lookalike.utils.lists import Lists, each_itself
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,76 +20,84 @@ CPU = torch.device("cpu")
 
 
 class Items(Protocol):
-    """What can be read by number."""
+    """Anything that can be read by number."""
 
     def __len__(self) -> int:
-        """How many."""
+        """Return the number of items."""
 
     def read(self, ids: Array) -> Any:
-        """A tensor with a row for each, or a list of texts."""
+        """Return a tensor with a row per item, or a list of texts."""
 
 
 class Augment(Protocol):
-    """Changes images at random: what happens to one depends on the seed, its id and its tower alone."""
+    """A random change of images that depends on the seed, the id and the tower alone."""
 
     def __call__(self, images: Tensor, ids: Tensor, seed: int, tower: str) -> Tensor:
-        """uint8 [n, 3, height, width] -> the same."""
+        """Change images, uint8 `[n, 3, height, width]`."""
 
 
 @dataclass(frozen=True)
 class Texts:
-    """Texts in memory, as `Items`."""
+    """Texts in memory, as `Items`. The encoder tokenises them."""
 
     texts: Sequence[str]
 
     def __len__(self) -> int:
-        """How many."""
+        """Return the number of texts."""
         return len(self.texts)
 
     def read(self, ids: Array) -> list[str]:
-        """The texts themselves: the encoder tokenises them."""
+        """Return texts by number."""
         return [self.texts[i] for i in ids.tolist()]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Samples:
-    """A `TrainingPart`: labelled where `pairs` is None, and then queries and references are the same items."""
+@dataclass(frozen=True)
+class Selection:
+    """Some of the items, in a given order."""
 
-    query_items: Items
-    reference_items: Items
-    query_ids: Array  # which item is the query of a sample or pair
-    reference_ids: Array
+    items: Items
+    ids: Array
+
+    def __len__(self) -> int:
+        """Return the number of selected items."""
+        return len(self.ids)
+
+    def read(self, ids: Tensor, device: torch.device) -> Any:
+        """Return items by their position in the selection; tensors go to the device."""
+        x = self.items.read(self.ids[ids.cpu().numpy()])
+        return x.to(device, non_blocking=True) if isinstance(x, Tensor) else x
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingItems:
+    """A `TrainingPart` of items; in labelled data, queries and references are the same selection."""
+
+    query: Selection
+    reference: Selection
     labels: Tensor | None
     pairs: int | None = None
     augment: Augment | None = None
     device: torch.device = CPU
-
-    @property
-    def prefetch(self) -> bool:
-        """Images are decoded, texts tokenised."""
-        return True
+    prefetch: ClassVar[bool] = True  # decoding and tokenising take time
 
     def __len__(self) -> int:
-        """Samples or pairs."""
-        return len(self.query_ids)
+        """Return the number of samples or pairs."""
+        return len(self.query)
 
     def queries(self, ids: Tensor, seed: int) -> Any:
-        """Augmented, if they are images."""
+        """Return queries; images are augmented."""
         return self._augmented("query", ids, seed)
 
     def references(self, ids: Tensor, seed: int) -> Any:
-        """Augmented, if they are images."""
+        """Return references; images are augmented."""
         return self._augmented("reference", ids, seed)
 
     def plain(self, tower: str, ids: Tensor) -> Any:
-        """As they are."""
-        items, places = (
-            (self.query_items, self.query_ids) if tower == "query" else (self.reference_items, self.reference_ids)
-        )
-        return _on(self.device, items.read(places[ids.cpu().numpy()]))
+        """Return queries or references without augmentation."""
+        return (self.query if tower == "query" else self.reference).read(ids, self.device)
 
-    def to(self, device: torch.device) -> Samples:
-        """The same; images go there before they are augmented."""
+    def to(self, device: torch.device) -> TrainingItems:
+        """Return the same part; images move to the device before they are augmented."""
         return replace(self, device=device)
 
     def _augmented(self, tower: str, ids: Tensor, seed: int) -> Any:
@@ -96,81 +106,68 @@ class Samples:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Test:
-    """A `TestPart`."""
+class TestItems:
+    """A `TestPart` of items."""
 
-    query_items: Items
-    reference_items: Items
-    query_ids: Array
-    reference_ids: Array
+    query: Selection
+    reference: Selection
     query_labels: Tensor
     reference_labels: Tensor
     device: torch.device = CPU
 
-    __test__ = False  # pytest takes what is called Test for one
+    __test__ = False  # pytest would collect a class of this name
 
     @property
     def in_itself(self) -> bool:
-        """Whether queries and references are the same."""
-        return self.query_items is self.reference_items and np.array_equal(self.query_ids, self.reference_ids)
+        """Whether queries and references are the same items in the same order."""
+        return self.query.items is self.reference.items and np.array_equal(self.query.ids, self.reference.ids)
 
     def queries(self, ids: Tensor) -> Any:
-        """As they are."""
-        return _on(self.device, self.query_items.read(self.query_ids[ids.cpu().numpy()]))
+        """Return queries."""
+        return self.query.read(ids, self.device)
 
     def references(self, ids: Tensor) -> Any:
-        """As they are."""
-        return _on(self.device, self.reference_items.read(self.reference_ids[ids.cpu().numpy()]))
+        """Return references."""
+        return self.reference.read(ids, self.device)
 
-    def to(self, device: torch.device) -> Test:
-        """The same."""
+    def to(self, device: torch.device) -> TestItems:
+        """Return the same part; its items move to the device as they are read."""
         return replace(self, device=device)
 
 
-def labelled(items: Items, ids: Array, labels: Tensor, augment: Augment | None = None) -> Samples:
-    """A training part of some items of one kind."""
-    return Samples(
-        query_items=items, reference_items=items, query_ids=ids, reference_ids=ids, labels=labels, augment=augment
-    )
+def labelled(items: Items, ids: Array, labels: Tensor, augment: Augment | None = None) -> TrainingItems:
+    """Make a training part of labelled items."""
+    samples = Selection(items, ids)
+    return TrainingItems(query=samples, reference=samples, labels=labels, augment=augment)
 
 
-def searched_in_itself(items: Items, ids: Array, labels: Tensor) -> tuple[Test, Tensor]:
-    """A test in which every item is searched among all others, and what each does not see: itself."""
-    test = Test(
-        query_items=items,
-        reference_items=items,
-        query_ids=ids,
-        reference_ids=ids,
-        query_labels=labels,
-        reference_labels=labels,
-    )
-    return test, torch.arange(len(ids))[:, None]
+def searched_in_itself(items: Items, ids: Array, labels: Tensor) -> tuple[TestItems, Lists]:
+    """Make a test that searches every item among all others; return it with what each query excludes, itself."""
+    samples = Selection(items, ids)
+    test = TestItems(query=samples, reference=samples, query_labels=labels, reference_labels=labels)
+    return test, each_itself(len(ids))
 
 
-def judged(
-    query_items: Items, reference_items: Items, asked: Array, answers: Array, references: Array
-) -> tuple[Test, Tensor | None]:
-    """A test by judgements: query item `asked[i]` is answered by the reference `answers[i]`, a place in `references`.
+def judged(query_items: Items, reference: Selection, asked: Array, answers: Array) -> tuple[TestItems, Lists | None]:
+    """Make a test from judgements.
+
+    Args:
+        query_items: The items that `asked` numbers.
+        reference: The references to search.
+        asked: The query item of each judgement, int64.
+        answers: The position in `reference` that answers it, int64.
 
     Returns:
-        The test, and the answers of each query where some query has several: int64 [q, p], padded with -1.
+        The test, and the answers of each query if some query has several.
     """
     queries, rows = np.unique(asked, return_inverse=True)
     order = np.argsort(rows, kind="stable")
-    firsts = np.searchsorted(rows[order], np.arange(len(queries)))
-    column = np.arange(len(rows)) - firsts[rows[order]]
-    lists = np.full((len(queries), int(column.max(initial=0)) + 1), -1)
-    lists[rows[order], column] = answers[order]
-    test = Test(
-        query_items=query_items,
-        reference_items=reference_items,
-        query_ids=queries,
-        reference_ids=references,
-        query_labels=torch.from_numpy(lists[:, 0]),
-        reference_labels=torch.arange(len(references)),
+    offsets, ids = np.searchsorted(rows[order], np.arange(len(queries) + 1)), answers[order].astype(np.int64)
+    test = TestItems(
+        query=Selection(query_items, queries),
+        reference=reference,
+        query_labels=torch.from_numpy(ids[offsets[:-1]]),
+        reference_labels=torch.arange(len(reference)),
     )
-    return test, torch.from_numpy(lists) if lists.shape[1] > 1 else None
-
-
-def _on(device: torch.device, x: Any) -> Any:
-    return x.to(device, non_blocking=True) if isinstance(x, Tensor) else x
+    has_several = len(ids) > len(queries)
+    return test, (torch.from_numpy(offsets), torch.from_numpy(ids)) if has_several else None

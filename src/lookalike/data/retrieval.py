@@ -1,4 +1,4 @@
-"""What training asks of a data set: two views of every sample, labels, and a test of its own."""
+"""What training needs from a data set: two views of every sample, labels, and a test."""
 
 from __future__ import annotations
 
@@ -10,80 +10,83 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from lookalike.data import DataSource
+    from lookalike.utils.lists import Lists
 
 
 class TrainingPart(Protocol):
-    """The samples, or pairs, that batches are made of; ids are 0 to n - 1.
+    """The samples, or pairs, that batches are made of, with ids 0 to n - 1.
 
-    Labelled data: `pairs` is None and a batch holds an anchor and a positive of its label in turn; the anchor is the
-    query, the positive the reference. Paired data: an id stands for query i and reference i.
+    In labelled data, `pairs` is None and a batch alternates anchors with positives of the same label; the anchor is the
+    query and the positive the reference. In paired data, id i stands for query i and reference i.
     """
 
     @property
     def labels(self) -> Tensor | None:
-        """int64, one per sample, or per pair; None: every pair is its own label."""
+        """One label per sample or pair, int64; None if every pair has a label of its own."""
 
     @property
     def pairs(self) -> int | None:
-        """How many, for paired data."""
+        """Number of pairs in paired data."""
 
     @property
     def prefetch(self) -> bool:
-        """Whether reading takes long enough to be done ahead of the step, where a GPU computes the step."""
+        """Whether reading is slow enough to read batches ahead while a GPU computes."""
 
     def queries(self, ids: Tensor, seed: int) -> Any:
-        """What the model is given for these samples as queries, augmented; the seed decides how."""
+        """Return the model's input for these samples as queries, augmented as the seed decides."""
 
     def references(self, ids: Tensor, seed: int) -> Any:
-        """Likewise, as references."""
+        """Return the model's input for these samples as references, augmented as the seed decides."""
 
     def plain(self, tower: str, ids: Tensor) -> Any:
-        """What the model is given for these samples without augmentation: tower "query" or "reference"."""
+        """Return the model's input for these samples without augmentation; `tower` is "query" or "reference"."""
 
     def to(self, device: torch.device) -> TrainingPart:
-        """The same, with what is small enough kept on the device."""
+        """Return the same part, with whatever is small enough on the device."""
 
 
 class TestPart(Protocol):
-    """Queries, references and which belong together."""
+    """Queries, references, and which of them belong together."""
 
     @property
     def query_labels(self) -> Tensor:
-        """int64 [q]"""
+        """int64 `[q]`."""
 
     @property
     def reference_labels(self) -> Tensor:
-        """int64 [r]"""
+        """int64 `[r]`."""
 
     @property
     def in_itself(self) -> bool:
-        """Whether queries and references are the same samples in the same order, and need to be embedded only once."""
+        """Whether queries and references are the same samples in the same order, and are embedded only once."""
 
     def queries(self, ids: Tensor) -> Any:
-        """What the model is given."""
+        """Return the model's input for these queries."""
 
     def references(self, ids: Tensor) -> Any:
-        """What the model is given."""
+        """Return the model's input for these references."""
 
     def to(self, device: torch.device) -> TestPart:
-        """The same, with what is small enough kept on the device."""
+        """Return the same part, with whatever is small enough on the device."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RetrievalData:
-    """A data set to train and to test on, their classes disjoint."""
+    """A data set to train and to test on, with disjoint classes."""
 
     name: str
     description: str
-    checksum: str  # of the data: runs can only be compared where it agrees
+    checksum: str
+    """Checksum of the data; only runs with the same checksum are comparable."""
     train: TrainingPart
     test: TestPart
-    counts: dict[str, int] = field(default_factory=dict)  # under the names of the official ones
-    train_exclude: tuple[Tensor, Tensor] | None = None
-    """Samples or pairs that are no negatives of each, beyond its label: offsets [n + 1] and ids, as CSR."""
-    test_exclude: Tensor | None = None
-    """int64 [q, e]: references that a query of the test does not see, -1 for none."""
-    test_positives: Tensor | None = None
-    """int64 [q, p]: references that answer a query of the test, beyond those of its label, -1 for none."""
+    counts: dict[str, int] = field(default_factory=dict)
+    """What was found, named like the official counts."""
+    train_exclude: Lists | None = None
+    """Ids that are not negatives of each sample or pair, besides those with its label: a CSR pair `(offsets, ids)`."""
+    test_exclude: Lists | None = None
+    """References to hide from each query of the test: a CSR pair `(offsets, ids)`."""
+    test_positives: Lists | None = None
+    """References that answer each query of the test, besides those with its label: a CSR pair `(offsets, ids)`."""
     source: DataSource | None = None
-    """Name, folder and options that `DataSource.load` read the data with; None for data made in Python."""
+    """Name, root and options that `DataSource.load` read the data with; None for data made in Python."""

@@ -1,17 +1,17 @@
-"""Reading scans: the query is a degraded glyph, the reference a clean one in another face.
+"""The task of reading scans: the query is a degraded glyph, the reference a clean one in another face.
 
-Clean glyphs are too easy to tell samplers apart. Half of the classes train, the other half test.
+Clean glyphs would be too easy to tell samplers apart. Half of the classes train, the other half test.
 """
 
 from __future__ import annotations
 
 import zlib
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import torch
-import torch.nn.functional as F  # noqa: N812 - as everybody calls it
+import torch.nn.functional as F  # noqa: N812 - the usual name
 from torch import Tensor
 
 from lookalike.data.glyphs import SIDE, Glyphs, identical_shapes, load_glyphs
@@ -22,24 +22,25 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from lookalike.utils.arrays import Array
+
 TURN = 0.2  # radians, at most
 SCALE = (0.9, 1.2)
 SHIFT = 0.1  # of half the side, at most
-ERASED = 8  # pixels per side of the square that is missing
+ERASED = 8  # pixels per side of the erased square
 TEST_QUERIES = 2  # per class, at most
-TEST_SEED = 20250531  # every run reads the same scans
+TEST_SEED = 20250531  # every run is tested on the same scans
 
 
 @dataclass(frozen=True)
 class Degradation:
-    """How bad scans are: random batches should leave room above them, and readers should not have to guess."""
+    """How bad scans are: bad enough that random batches leave room for improvement, good enough to be readable."""
 
-    resolution: int = 20  # pixels per side of a scan
+    resolution: int = 20  # pixels per side
     noise: float = 0.1  # standard deviation; ink is 1
 
 
 READABLE = Degradation()
-POOR = Degradation(resolution=12, noise=0.15)  # for characters of many strokes, which survive more
+POOR = Degradation(resolution=12, noise=0.15)  # for characters of many strokes, which remain readable
 
 
 def glyph_scans(
@@ -50,19 +51,19 @@ def glyph_scans(
     degradation: Degradation = READABLE,
     progress: bool = False,
 ) -> RetrievalData:
-    """The task of reading scans of glyphs.
+    """Make the data set of scans of glyphs.
 
     Args:
-        path: A file as `load_glyphs` reads it; by default the DejaVu glyphs, drawn at first use.
-        paired: One pair per class, the query in the last face that has it and the reference in the first, instead of
+        path: A file of glyphs, as `load_glyphs` reads it; by default the DejaVu glyphs, drawn at first use.
+        paired: Make one pair per code point, the query in its last face and the reference in its first, instead of
             labelled images in all faces.
+        merge_identical: Give code points that look the same one label in training, where they would otherwise be false
+            negatives. The test never asks to tell them apart.
         degradation: How bad the scans are.
-        merge_identical: Give code points that are drawn alike one label in training; otherwise they are false
-            negatives there. The test never tells them apart.
-        progress: Show a bar on a terminal where glyphs are drawn.
+        progress: Show a progress bar while glyphs are drawn.
     """
     glyphs = load_glyphs(path, progress=progress)
-    names = class_of(glyphs, merge_identical=True)  # the test asks for nothing that nobody can tell
+    names = class_of(glyphs, merge_identical=True)  # the test never asks to tell identical glyphs apart
     labels = names if merge_identical else glyphs.codepoints
     form = "paired" if paired else "labelled"
     first, last = _ends(glyphs.codepoints)
@@ -95,7 +96,7 @@ def glyph_scans(
 
 
 def class_of(glyphs: Glyphs, *, merge_identical: bool) -> Array:
-    """The class of each image, named by its code point or by the smallest of those drawn alike: int32 [n]."""
+    """Return the class of each image, int32 `[n]`: its code point, or the smallest of those that look the same."""
     if not merge_identical:
         return glyphs.codepoints
     names = {codepoint: group[0] for group in identical_shapes(glyphs) for codepoint in group}
@@ -106,7 +107,7 @@ def class_of(glyphs: Glyphs, *, merge_identical: bool) -> Array:
 
 
 def is_training_class(names: Array) -> Array:
-    """Which classes train, bool: decided by the code point alone, whatever else is in the data set."""
+    """Tell which classes train, bool, from the code points alone."""
     unique, inverse = np.unique(names, return_inverse=True)
     even = np.array([zlib.crc32(int(name).to_bytes(4, "little")) % 2 == 0 for name in unique])
     chosen: Array = even[inverse]
@@ -115,77 +116,69 @@ def is_training_class(names: Array) -> Array:
 
 @dataclass(frozen=True)
 class Scans:
-    """The training part: a `TrainingPart`."""
+    """A `TrainingPart` of glyphs in memory, on the GPU if there is one."""
 
     images: Tensor  # uint8 [all, 32, 32]
-    query_ids: Array  # which image is the query of a sample or pair
+    query_ids: Array  # the image of each sample or pair as a query
     reference_ids: Array
     labels: Tensor
     pairs: int | None
     degradation: Degradation
-
-    @property
-    def prefetch(self) -> bool:
-        """Images are in memory, on the GPU if there is one."""
-        return False
+    prefetch: ClassVar[bool] = False
 
     def __len__(self) -> int:
-        """Samples or pairs."""
+        """Return the number of samples or pairs."""
         return len(self.query_ids)
 
     def queries(self, ids: Tensor, seed: int) -> Tensor:
-        """Scans, float32 [n, 1, 32, 32]."""
+        """Return scans, float32 `[n, 1, 32, 32]`."""
         generator = torch.Generator(self.images.device).manual_seed(seed)
         return degraded(self.plain("query", ids), generator, self.degradation)
 
-    def references(self, ids: Tensor, seed: int) -> Tensor:  # noqa: ARG002 - clean
-        """Clean glyphs, float32 [n, 1, 32, 32]."""
+    def references(self, ids: Tensor, seed: int) -> Tensor:  # noqa: ARG002 - clean glyphs need no seed
+        """Return clean glyphs, float32 `[n, 1, 32, 32]`."""
         return self.plain("reference", ids)
 
     def plain(self, tower: str, ids: Tensor) -> Tensor:
-        """Clean glyphs, float32 [n, 1, 32, 32]."""
+        """Return clean glyphs, float32 `[n, 1, 32, 32]`."""
         chosen = (self.query_ids if tower == "query" else self.reference_ids)[ids.numpy()]
         return as_input(self.images[torch.from_numpy(chosen).to(self.images.device)])
 
     def to(self, device: torch.device) -> Scans:
-        """The images on the device, if they fit."""
+        """Return the same part with its images on the device, if they fit."""
         return replace(self, images=moved_if_it_fits(self.images, device))
 
 
 @dataclass(frozen=True)
 class ScansTest:
-    """The test part: a `TestPart`."""
+    """A `TestPart`: scans, searched for among clean glyphs."""
 
     scans: Tensor  # uint8 [q, 32, 32]
     clean: Tensor  # uint8 [r, 32, 32]
     query_labels: Tensor
     reference_labels: Tensor
-
-    @property
-    def in_itself(self) -> bool:
-        """Scans are searched among clean glyphs."""
-        return False
+    in_itself: ClassVar[bool] = False
 
     def queries(self, ids: Tensor) -> Tensor:
-        """Scans, float32 [n, 1, 32, 32]."""
+        """Return scans, float32 `[n, 1, 32, 32]`."""
         return self.scans[ids.to(self.scans.device)][:, None].float() / 255
 
     def references(self, ids: Tensor) -> Tensor:
-        """Clean glyphs, float32 [n, 1, 32, 32]."""
+        """Return clean glyphs, float32 `[n, 1, 32, 32]`."""
         return as_input(self.clean[ids.to(self.clean.device)])
 
     def to(self, device: torch.device) -> ScansTest:
-        """The images on the device, if they fit."""
+        """Return the same part with its images on the device, if they fit."""
         return replace(self, scans=moved_if_it_fits(self.scans, device), clean=moved_if_it_fits(self.clean, device))
 
 
 def as_input(images: Tensor) -> Tensor:
-    """uint8 [n, 32, 32] of 0 to 15 -> float32 [n, 1, 32, 32] of 0 to 1."""
+    """Scale images, uint8 `[n, 32, 32]` of 0 to 15, to float32 `[n, 1, 32, 32]` of 0 to 1."""
     return images[:, None].float() / 15
 
 
 def degraded(images: Tensor, generator: torch.Generator, degradation: Degradation = READABLE) -> Tensor:
-    """Bad scans of images [n, 1, 32, 32]: turned, scaled and shifted, at a low resolution, noisy, a square erased."""
+    """Degrade images `[n, 1, 32, 32]`: rotate, scale and shift them, lower resolution, add noise, erase a square."""
     n, device = len(images), images.device
 
     def uniform(low: float, high: float, *shape: int) -> Tensor:
@@ -204,20 +197,20 @@ def degraded(images: Tensor, generator: torch.Generator, degradation: Degradatio
 
 
 def _degraded_once(images: Tensor, degradation: Degradation) -> Tensor:
-    """The same scans on every device and in every run: uint8 [n, 32, 32]."""
+    """Make the scans of the test, uint8 [n, 32, 32], the same on every device and in every run."""
     generator = torch.Generator().manual_seed(TEST_SEED)
     parts = [degraded(as_input(part), generator, degradation)[:, 0] for part in torch.split(images, 4096)]
     return (torch.cat(parts) * 255).round().byte()
 
 
 def _ends(codepoints: Array) -> tuple[Array, Array]:
-    """The first and the last image of every code point: its first and last face."""
+    """Return the first and the last image of every code point, which are its first and last face."""
     first = np.flatnonzero(np.diff(codepoints, prepend=-1))
     return first, np.append(first[1:], len(codepoints)) - 1
 
 
 def _test_queries(first: Array, last: Array, train: Array) -> Array:
-    """Of every test code point, images in faces other than the first, evenly spread over them."""
+    """Choose images of every test code point, spread evenly over all faces but the first."""
     chosen = [
         np.unique(np.linspace(b, a + 1, min(TEST_QUERIES, b - a)).astype(np.int64))
         for a, b in zip(first, last, strict=True)
@@ -227,7 +220,7 @@ def _test_queries(first: Array, last: Array, train: Array) -> Array:
 
 
 def _one_each(labels: Array, images: Array) -> Array:
-    """One reference per class: further ones would be drawn alike."""
+    """Choose one image per class: others would look the same."""
     ones: Array = images[np.unique(labels[images], return_index=True)[1]]
     return ones
 

@@ -1,4 +1,4 @@
-"""Embeddings with the structure of real ones, made from a seed."""
+"""Draw synthetic embeddings with the structure of real ones."""
 
 import torch
 from torch import Tensor
@@ -8,17 +8,17 @@ from torch.nn.functional import normalize
 def clustered_embeddings(
     n: int, dim: int = 256, *, classes: int | None = None, offset: float = 0.5, seed: int = 0
 ) -> tuple[Tensor, Tensor]:
-    """Normalised embeddings of classes within topics, and their labels.
+    """Draw normalised embeddings of classes within topics, and their labels.
 
-    As in trained encoders, the variance falls with the direction (a few directions carry most of it), classes of one
-    topic lie close together, which is what makes negatives hard, and all embeddings share a common offset.
+    As in trained encoders, a few directions carry most of the variance, classes of one topic lie close together, which
+    makes negatives hard, and all embeddings share an offset.
 
     Args:
         n: Number of samples.
         dim: Dimension.
         classes: Number of classes; by default one per five samples.
-        offset: Length of the common offset in units of the spread.
-        seed: Decides everything.
+        offset: Length of the shared offset, in units of the spread.
+        seed: Seed of all draws.
 
     Returns:
         Embeddings, float32 `[n, dim]`, and labels, int64 `[n]`.

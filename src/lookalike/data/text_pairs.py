@@ -1,6 +1,6 @@
-"""Which two columns of a table are pairs of texts, and are they really texts?
+"""Find the two columns of a table that hold pairs of texts, and check that they hold texts.
 
-The one reader behind `load_data("texts")`, `from_dataset` and `lookalike mine`.
+`load_data("texts")`, `from_dataset` and `lookalike mine` all read pairs through this module.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from lookalike.data.reading import Table
+    from lookalike.data.table_files import Table
 
 QUERIES = ("query", "anchor", "question", "sentence1", "text1")
 LISTED = "pos"  # holds a list of positives, as FlagEmbedding has it
@@ -34,46 +34,33 @@ PLAIN = r"[\w.-]+"  # a name that needs no quotes
 
 
 @dataclass(frozen=True)
-class Spelling:
-    """How a user writes the reader's options, for errors that say what to do."""
-
-    columns: str  # with {} for the names
-    no_header: str
-
-
-ARGUMENTS = Spelling(
-    "columns={0} (--data-option columns={0} on the command line)",
-    "header=False (--data-option header=false on the command line)",
-)
-FLAGS = Spelling("--columns {0}", "--no-header")
-
-
-@dataclass(frozen=True)
 class TextPairs:
     """Queries and the texts that answer them, row by row."""
 
     columns: tuple[str, str]
     queries: list[str]
     references: list[str]
-    splits: list[str] | None  # of each pair, where the table has such a column
+    splits: list[str] | None  # the split of each pair, if the table has such a column
+
+    @property
+    def pairs(self) -> list[tuple[str, str]]:
+        """The pairs, query first."""
+        return list(zip(self.queries, self.references, strict=True))
 
 
-def read_text_pairs(
-    table: Table, columns: str | Sequence[str] | None = None, spelling: Spelling = ARGUMENTS
-) -> TextPairs:
+def read_text_pairs(table: Table, columns: str | Sequence[str] | None = None) -> TextPairs:
     """Take pairs of texts from a table.
 
     A column called pos may hold lists of texts: each text of a list makes a pair with the query of its row.
 
     Args:
-        table: What was read.
+        table: The table.
         columns: The columns of queries and of what answers them; by default those with known names.
-        spelling: How errors spell the options.
 
     Raises:
-        ValueError: There are no such columns, or a value is not a text; the message has the row.
+        ValueError: There are no such columns, or a value is not a text; the message names the row.
     """
-    found = pair_columns(table, columns, spelling)
+    found = pair_columns(table, columns)
     lists = found[1].strip().lower() == LISTED
     queries, answers = texts_of(table, found[0]), texts_of(table, found[1], lists=lists)
     split = next((name for name in table.names if name.strip().lower() == "split"), None)
@@ -89,15 +76,15 @@ def read_text_pairs(
     )
 
 
-def pair_columns(table: Table, columns: str | Sequence[str] | None, spelling: Spelling = ARGUMENTS) -> tuple[str, str]:
+def pair_columns(table: Table, columns: str | Sequence[str] | None) -> tuple[str, str]:
     """Return the columns of queries and of what answers them.
 
     Raises:
-        ValueError: They cannot be told; the message lists the columns and says how to name two of them.
+        ValueError: The names do not tell; the message lists the columns and says how to choose two of them.
     """
     names = list(table.names)
     may_lack_header = table.separated and table.header
-    header_hint = f", or say {spelling.no_header} if the first line is a pair already" if may_lack_header else ""
+    header_hint = ", or pass header=False if the first line is already a pair" if may_lack_header else ""
     if columns is not None:
         wanted = column_names(columns)
         found = [match_column(name, names) for name in wanted]
@@ -112,7 +99,7 @@ def pair_columns(table: Table, columns: str | Sequence[str] | None, spelling: Sp
             return names[0], names[1]
         raise ValueError(
             f"{table.source} has {len(names)} columns; say which two hold the queries and what answers them, as in "
-            f"{spelling.columns.format('1,2')}."
+            "columns=1,2."
         )
     if len(names) == 1 and table.separated:
         raise ValueError(
@@ -127,12 +114,12 @@ def pair_columns(table: Table, columns: str | Sequence[str] | None, spelling: Sp
     example = ",".join(names) if len(names) == 2 and all(re.fullmatch(PLAIN, n) for n in names) else "QUERY,ANSWER"
     raise ValueError(
         f"{table.source} has the columns {listed(names)}: {what}. Name the two, queries first, with "
-        f"{spelling.columns.format(example)}{header_hint}."
+        f"columns={example}{header_hint}."
     )
 
 
 def known_columns(names: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return the columns whose names say queries, and those whose names say answers.
+    """Return the columns with the known names of queries, and those with the known names of answers.
 
     Examples:
         >>> known_columns(["id", "Question", "answer"])
@@ -143,7 +130,7 @@ def known_columns(names: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def column_names(columns: str | Sequence[str]) -> tuple[str, str]:
-    """Return two names that were given as a pair or with a comma between them.
+    """Return two column names, given as a pair or with a comma between them.
 
     Raises:
         ValueError: They are not two different names.
@@ -162,7 +149,7 @@ def column_names(columns: str | Sequence[str]) -> tuple[str, str]:
 
 
 def match_column(name: str, names: Sequence[str]) -> str | None:
-    """Find a column by its name, regardless of case and of spaces around it if there is no better match.
+    """Find a column by its name; without an exact match, ignore case and surrounding spaces.
 
     Examples:
         >>> match_column("text", ["id", "Text "])
@@ -175,7 +162,7 @@ def match_column(name: str, names: Sequence[str]) -> str | None:
 
 
 def listed(names: Sequence[str]) -> str:
-    """List column names in a message; the first line of a file without a header may hold whole texts.
+    """List column names for an error, shortened: the first line of a file without a header may hold whole texts.
 
     Examples:
         >>> listed(["id", "What is it, and why?"])
@@ -187,7 +174,7 @@ def listed(names: Sequence[str]) -> str:
 
 
 def text_problem(value: Any) -> str | None:
-    """Say what keeps a value from being a text that can be encoded; None if nothing does.
+    """Return what keeps a value from being a text that a model can encode; None if it is one.
 
     Examples:
         >>> text_problem(None), text_problem("  "), text_problem("a")
@@ -209,10 +196,10 @@ def text_problem(value: Any) -> str | None:
 
 
 def texts_of(table: Table, name: str, *, lists: bool = False) -> list[Any]:
-    """Return a column of texts, or where `lists` are allowed of texts and lists of texts.
+    """Return a column of texts; with `lists`, a column of texts and lists of texts.
 
     Raises:
-        ValueError: A row holds something else; the message says which.
+        ValueError: A row holds something else; the message names the first one.
     """
     values = table.column(name)
     first, count = "", 0

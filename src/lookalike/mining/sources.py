@@ -6,8 +6,8 @@ import re
 from pathlib import Path
 from typing import Any
 
-from lookalike.data.reading import SUFFIXES, Table, read_lines, read_table
-from lookalike.data.text_pairs import FLAGS, REFERENCES, TextPairs, listed, match_column, read_text_pairs, texts_of
+from lookalike.data.table_files import SUFFIXES, Table, read_lines, read_table
+from lookalike.data.text_pairs import REFERENCES, TextPairs, listed, match_column, read_text_pairs, texts_of
 from lookalike.mining.options import FROM_TEXTS
 from lookalike.utils.imports import optional_import, sentence_transformers
 from lookalike.utils.messages import first_line
@@ -30,7 +30,7 @@ def read_pairs(source: str, columns: str | None, split: str | None, *, header: b
         FileNotFoundError: There is no such file.
         ValueError: There are no such columns, or a row holds something else than texts.
     """
-    return read_text_pairs(open_table(source, split, header=header), columns, FLAGS)
+    return read_text_pairs(open_table(source, split, header=header), columns)
 
 
 def read_corpus(path: str, column: str | None, *, header: bool = True) -> list[str]:

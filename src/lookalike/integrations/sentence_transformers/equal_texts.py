@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lookalike.samplers import LSHBatchSampler
+from lookalike.utils.components import connected_rows
 from lookalike.utils.tensors import checked_labels
 
 if TYPE_CHECKING:
@@ -40,11 +41,11 @@ def pair_sampler(dataset: Any, columns: list[str], labels: Any, batch_size: int,
     if not numbers:
         return LSHBatchSampler(own, batch_size, pairs=len(dataset), **options)
     members = np.stack(numbers[:2], axis=1)
-    groups = connected(members)
+    groups = connected_rows(members)
     too_large = np.bincount(groups)[groups] > len(dataset) // batch_size  # for a place in a batch each
     groups[too_large] = len(dataset) + np.unique(members[:, 1], return_inverse=True)[1][too_large]
     if own is not None:
-        groups = connected(np.stack([groups, -1 - own], axis=1))
+        groups = connected_rows(np.stack([groups, -1 - own], axis=1))
     if len(numbers) > 2 or too_large.any():
         negatives = np.stack(numbers[2:], axis=1) if len(numbers) > 2 else np.empty((len(dataset), 0), np.int64)
         options["rearrange"] = EqualTextsApart(negatives, members)
@@ -60,30 +61,6 @@ def _numbers(values: Iterable[Any]) -> Array:
     """A number for each value, equal for equal ones: int64 [n]. 8 bytes each, however long the texts are."""
     digests = b"".join(hashlib.blake2b(str(value).encode(), digest_size=8).digest() for value in values)
     return np.frombuffer(digests, np.int64)
-
-
-def connected(members: Array) -> Array:
-    """One label for rows that share a member, directly or through others, whichever column it is in: int64 [n].
-
-    Args:
-        members: Integers `[n, columns]`.
-
-    Examples:
-        >>> import numpy as np
-        >>> connected(np.array([[5, 6], [6, 7], [8, 9], [9, 9]])).tolist()
-        [0, 0, 2, 2]
-    """
-    values, places = np.unique(members, return_inverse=True)
-    places = places.reshape(members.shape)
-    labels = np.arange(len(members))
-    while True:  # the smallest label spreads through the members until nothing changes
-        least = np.full(len(values), len(labels))
-        np.minimum.at(least, places, labels[:, None])
-        smallest = least[places].min(axis=1)
-        smallest = smallest[smallest]
-        if np.array_equal(smallest, labels):
-            return labels
-        labels = smallest
 
 
 class EqualTextsApart:

@@ -1,4 +1,4 @@
-"""Images from files: opened with Pillow, as RGB, in one size, several at a time."""
+"""Read images from files: decoded with Pillow, converted to RGB, resized, several at a time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import torch
 from PIL import Image, ImageOps
 from torch import Tensor
 
-from lookalike.data.folders import checksum
+from lookalike.data.fingerprints import checksum
 from lookalike.utils.checks import checked_positive
 from lookalike.utils.files import cache_folder, write_text
 from lookalike.utils.progress import progress_bar
@@ -27,41 +27,42 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("lookalike")
 
-KEPT_BYTES = 2 << 30  # small sets are decoded once and stay in memory
+KEPT_BYTES = 2 << 30  # smaller sets are decoded once and stay in memory
 THREADS = min(16, os.cpu_count() or 1)
 ON_ERROR = ("stop", "skip")
+DAMAGE = (OSError, ValueError, SyntaxError, EOFError, Image.DecompressionBombError)  # what Pillow raises
 
 Size = int | tuple[int, int]
 
 
 class ImageFiles:
-    """The images of a list of files, by their position in it.
+    """Images by their position in a list of files; `Items`.
 
     Args:
-        paths: Where they are.
-        size: Height and width they are brought to, or one number for both.
-        crop: Share of the height that is kept, around the middle, before that.
-        kept_bytes: Decoded images stay in memory where all of them take no more than this.
+        paths: The files.
+        size: Height and width to resize the images to, or one number for both.
+        crop: Share of the height to keep, around the middle, before resizing.
+        kept_bytes: Keep decoded images in memory if all of them take no more than this.
     """
 
     def __init__(self, paths: Sequence[Path], size: Size, *, crop: float = 1.0, kept_bytes: int = KEPT_BYTES) -> None:
         self.paths, self.crop = list(paths), crop
         self.size = checked_size(size)
         if not 0 < crop <= 1:
-            raise ValueError(f"crop is the share of the height that is kept, above 0 and at most 1, got {crop}.")
+            raise ValueError(f"crop is the share of the height to keep, above 0 and at most 1, got {crop}.")
         self._keeps = len(self.paths) * 3 * self.size[0] * self.size[1] <= kept_bytes
         self._kept: Tensor | None = None
         self._decoded = np.zeros(len(self.paths), bool)
 
     def __len__(self) -> int:
-        """Number of images."""
+        """Return the number of images."""
         return len(self.paths)
 
     def read(self, ids: Array) -> Tensor:
-        """uint8 [n, 3, height, width].
+        """Return images by number, uint8 `[n, 3, height, width]`.
 
         Raises:
-            ValueError: An image is missing or cannot be decoded; names its path.
+            ValueError: An image is missing or cannot be decoded; the message names its path.
         """
         if not self._keeps:
             return self._read(ids)
@@ -83,24 +84,24 @@ class ImageFiles:
 
 
 def read_image(path: Path, size: tuple[int, int], crop: float = 1.0) -> Array:
-    """One image, uint8 [3, height, width].
+    """Read an image as uint8 `[3, height, width]`.
 
     Raises:
-        ValueError: It is missing or cannot be decoded; names its path.
+        ValueError: It is missing or cannot be decoded; the message names its path.
     """
     try:
         with Image.open(path) as image:
             return to_array(image, size, crop)
     except FileNotFoundError:
         raise ValueError(f"{path}: there is no such image.") from None
-    except (OSError, ValueError, SyntaxError, EOFError, Image.DecompressionBombError) as error:
+    except DAMAGE as error:
         raise ValueError(
             f"{path} cannot be read as an image: {error}; on_error='skip' leaves such images out."
         ) from None
 
 
 def to_array(image: Any, size: tuple[int, int], crop: float = 1.0) -> Array:
-    """A Pillow image as uint8 [3, height, width], turned as its EXIF data say."""
+    """Turn a Pillow image upright, as its EXIF data say, and resize it: uint8 `[3, height, width]`."""
     upright = ImageOps.exif_transpose(image).convert("RGB")
     margin = upright.height * (1 - crop) / 2
     box = (0, margin, upright.width, upright.height - margin)
@@ -109,24 +110,45 @@ def to_array(image: Any, size: tuple[int, int], crop: float = 1.0) -> Array:
 
 
 def checked_size(size: Size) -> tuple[int, int]:
-    """Height and width."""
+    """Return height and width.
+
+    Raises:
+        ValueError: `size` is neither a number nor two.
+    """
     if not isinstance(size, int) and not (isinstance(size, (tuple, list)) and len(size) == 2):
         raise ValueError(f"size must be a number of pixels, or height and width, got {size!r}.")
     height, width = (size, size) if isinstance(size, int) else size
     return checked_positive("height", height), checked_positive("width", width)
 
 
-def check_on_error(on_error: str) -> None:
-    """Either "stop" or "skip"."""
+def usable(paths: Sequence[Sequence[Path]], on_error: str, *, progress: bool = False) -> Array:
+    """Tell which rows of images to use, bool `[n]`.
+
+    Args:
+        paths: One or more images per row.
+        on_error: "stop" uses all rows; "skip" decodes all images and uses the rows without a bad one.
+        progress: Show a progress bar.
+
+    Raises:
+        ValueError: `on_error` is something else.
+    """
     if on_error not in ON_ERROR:
         raise ValueError(f"on_error must be 'stop' or 'skip', got {on_error!r}.")
+    chosen = np.ones(len(paths), bool)
+    if on_error == "stop":
+        return chosen
+    bad = unreadable([path for row in paths for path in row], progress=progress)
+    for i, row in enumerate(paths):
+        chosen[i] = not any(path in bad for path in row)
+    for path in sorted(bad):
+        logger.warning("%s cannot be read as an image and is left out.", path)
+    return chosen
 
 
 def unreadable(paths: Sequence[Path], *, progress: bool = False) -> set[Path]:
-    """Which of these images are missing or cannot be decoded.
+    """Return the images that are missing or cannot be decoded.
 
-    All of them are decoded, once: the answer is kept in the cache folder, and later only those that failed are tried
-    again.
+    The first call decodes every image and remembers the bad ones in the cache folder; later calls try only those again.
     """
     names = sorted({str(path) for path in paths})
     cached = cache_folder() / f"unreadable-{checksum(names)}.json"
@@ -135,7 +157,7 @@ def unreadable(paths: Sequence[Path], *, progress: bool = False) -> set[Path]:
         try:
             suspects = json.loads(cached.read_text(encoding="utf-8"))
         except (OSError, ValueError):
-            logger.warning("%s is damaged; all images are tried again.", cached)
+            logger.warning("%s is damaged; decoding all images again.", cached)
     bad = []
     with (
         ThreadPoolExecutor(THREADS, "lookalike-images") as pool,
@@ -149,29 +171,15 @@ def unreadable(paths: Sequence[Path], *, progress: bool = False) -> set[Path]:
         cached.parent.mkdir(parents=True, exist_ok=True)
         write_text(cached, json.dumps(bad))
     except OSError as error:
-        logger.warning("which images are unreadable could not be kept: %s", error)
+        logger.warning("cannot remember which images are unreadable: %s", error)
     return {Path(name) for name in bad}
-
-
-def usable(paths: Sequence[Sequence[Path]], on_error: str, *, progress: bool = False) -> Array:
-    """Which rows of images to use, bool [n]: all, or, to "skip", those of which every image can be decoded."""
-    check_on_error(on_error)
-    chosen = np.ones(len(paths), bool)
-    if on_error == "stop":
-        return chosen
-    bad = unreadable([path for row in paths for path in row], progress=progress)
-    for i, row in enumerate(paths):
-        chosen[i] = not any(path in bad for path in row)
-    for path in sorted(bad):
-        logger.warning("%s cannot be read as an image and is left out.", path)
-    return chosen
 
 
 def _decodes(name: str) -> bool:
     try:
         with Image.open(name) as image:
-            image.draft("RGB", (64, 64))  # JPEG: all of the file is read, little of it computed
+            image.draft("RGB", (64, 64))  # for JPEG: reads the whole file, computes little of it
             image.load()
-    except (OSError, ValueError, SyntaxError, EOFError, Image.DecompressionBombError):
+    except DAMAGE:
         return False
     return True

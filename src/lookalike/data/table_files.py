@@ -1,6 +1,7 @@
-"""Read tables that users bring: CSV, TSV, JSON lines, JSON and Parquet, each value with its place in the file.
+"""Read tables from CSV, TSV, JSON lines, JSON and Parquet files, and tell where in the file each row is.
 
-Without torch, so that a command can say what it reads before anything heavy is imported.
+pyarrow reads Parquet. Text formats are read here, because errors name the line, which pyarrow does not tell. This
+module does not import torch, so that a command can refuse a table before it loads anything heavy.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 SEPARATED = (".csv", ".tsv")
 SUFFIXES = (*SEPARATED, ".jsonl", ".json", ".parquet")
+TABLES = "'lookalike[tables]'"  # the extra that brings pyarrow
 LONGEST_FIELD = 2**31 - 1  # characters; the csv module stops at 131,072 unless told otherwise
 
 
@@ -30,9 +32,9 @@ class Table:
 
     Args:
         source: What errors call the table: its path, or the name of a data set.
-        names: The columns in their order; without a header they are called 1, 2, ...
-        load: Return a column by name; a value that a row does not have is None.
-        lines: The line of the file that each row begins on, for formats that have lines.
+        names: The columns in order; without a header they are called 1, 2, ...
+        load: Returns a column by name; values that a row lacks are None.
+        lines: The line of the file where each row begins, for formats that have lines.
         header: Whether the file itself names its columns.
     """
 
@@ -44,18 +46,18 @@ class Table:
 
     @property
     def separated(self) -> bool:
-        """Whether this is a .csv or .tsv file, which may come without a header."""
+        """Whether this is a .csv or .tsv file, which may lack a header."""
         return Path(self.source).suffix.lower() in SEPARATED
 
     def place(self, row: int) -> str:
-        """Say where a row is, counted from 1."""
+        """Return the place of a row for an error, counted from 1."""
         return f"{self.source}, row {row + 1}" if self.lines is None else f"{self.source}, line {self.lines[row]}"
 
     def values(self, name: str) -> Sequence[Any]:
         """Return a column that has a value in every row.
 
         Raises:
-            ValueError: A row has none, or two columns share the name.
+            ValueError: A row lacks the value, or two columns share the name.
         """
         column = self.column(name)
         for row, value in enumerate(column):
@@ -64,7 +66,7 @@ class Table:
         return column
 
     def column(self, name: str) -> Sequence[Any]:
-        """Return a column as it stands.
+        """Return a column, with None where a row lacks the value.
 
         Raises:
             ValueError: Two columns share the name.
@@ -82,12 +84,12 @@ def read_table(path: Path, *, header: bool = True) -> Table:
         header: Whether the first line of a .csv or .tsv file names the columns.
 
     Raises:
-        ImportError: Parquet needs pyarrow.
-        ValueError: The file cannot be read as what its name says; the message has the line.
+        ImportError: The file is Parquet and pyarrow is not installed.
+        ValueError: The file is not what its name says; the message names the line.
     """
     suffix = path.suffix.lower()
     if not header and suffix not in SEPARATED:
-        raise ValueError(f"{path} names its columns itself; only .csv and .tsv files come without a header.")
+        raise ValueError(f"{path} names its columns itself; only .csv and .tsv files can lack a header.")
     if suffix == ".parquet":
         return _parquet(path)
     with _decoding(path):
@@ -99,7 +101,7 @@ def read_table(path: Path, *, header: bool = True) -> Table:
 def read_lines(path: Path) -> Iterator[tuple[int, str]]:
     r"""Return the lines of a UTF-8 file that are not blank, with their numbers.
 
-    Lines end at "\n" or "\r\n" and nowhere else: a text may contain any other separator that Unicode knows.
+    Lines end at "\n" or "\r\n" and nowhere else: a text may contain any other Unicode line separator.
 
     Raises:
         ValueError: A line is not UTF-8, or lines end at "\r" alone.
@@ -108,7 +110,7 @@ def read_lines(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def _all_lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Yield every line as `read_lines` does, blank ones as well."""
+    """Yield every line, blank ones included."""
     with _decoding(path), path.open(encoding="utf-8-sig", newline="\n") as file:
         for number, line in enumerate(file, 1):
             if number == 1 and not line.endswith("\n") and "\r" in line.strip("\r"):
@@ -167,8 +169,8 @@ def _csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
 
 def _tsv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
     for number, line in _all_lines(path):
-        if line:  # a line of tabs alone is a row of empty fields, and not a blank line
-            yield number, line.split("\t")  # quotes mean nothing here
+        if line:  # a line of nothing but tabs is a row of empty fields, not a blank line
+            yield number, line.split("\t")  # TSV has no quotes
 
 
 def _json(path: Path) -> Table:
@@ -184,7 +186,7 @@ def _json(path: Path) -> Table:
 
 
 def _json_values(path: Path) -> tuple[list[Any], Sequence[int] | None]:
-    """Read one value per line with the number of the line, or the array that a .json file consists of."""
+    """Read one value per line, with line numbers, or the array that makes up a .json file."""
     text = path.read_text(encoding="utf-8-sig") if path.suffix.lower() == ".json" else ""
     if text.lstrip().startswith("["):
         return _parsed(text, str(path)), None
@@ -216,7 +218,7 @@ def _parsed(text: str, place: str) -> Any:
     """Parse JSON.
 
     Raises:
-        ValueError: It is not JSON, or nested more deeply than Python can follow.
+        ValueError: It is not JSON, or is nested too deeply.
     """
     try:
         return json.loads(text)
@@ -229,15 +231,14 @@ def _parsed(text: str, place: str) -> Any:
 
 
 def _parquet(path: Path) -> Table:
-    parquet = optional_import("pyarrow.parquet", "reading parquet")
+    parquet = optional_import("pyarrow.parquet", "reading parquet", TABLES)
 
     def load(name: str) -> list[Any]:
         with _readable(path):
             column: list[Any] = parquet.read_table(path, columns=[name]).column(0).to_pylist()
         return column
 
-    with _readable(path):
-        file = parquet.ParquetFile(path)
+    with _readable(path), parquet.ParquetFile(path) as file:
         names, rows = list(file.schema_arrow.names), file.metadata.num_rows
     if not rows:
         raise ValueError(f"{path} has no rows.")
@@ -254,7 +255,7 @@ def _readable(path: Path) -> Iterator[None]:
 
 @contextmanager
 def _decoding(path: Path) -> Iterator[None]:
-    """Say which line of a file is not UTF-8."""
+    """Name the line of a file that is not UTF-8."""
     try:
         yield
     except UnicodeDecodeError:

@@ -1,0 +1,155 @@
+"""MS MARCO passages: questions, and 8.8 million passages that are never loaded into memory."""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING
+
+from lookalike.data.paper import PASSAGES
+from lookalike.data.registry import DataSet
+from lookalike.data.roots import FolderRoot
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from lookalike.data.retrieval import RetrievalData
+    from lookalike.utils.arrays import Array
+
+ROOT = FolderRoot(
+    "MS MARCO",
+    """
+    collection.tsv (pid, text) and queries.train.tsv, queries.dev.small.tsv (qid, text), tabs between
+    qrels.train.tsv and qrels.dev.small.tsv (qid, 0, pid, 1), as collectionandqueries.tar.gz holds them
+    """,
+)
+OFFICIAL = {"passages": 8_841_823, "training pairs": 532_761, "test queries": 6_980}
+CHUNK_BYTES = 64 << 20
+SEED = 20250531  # draws the passages that a smaller test adds
+
+
+def read(
+    root: Path,
+    *,
+    split: str = "dev",
+    pairs: str = "qrels.train.tsv",
+    distractors: int | None = None,
+    progress: bool = False,
+) -> RetrievalData:
+    """Read MS MARCO's passage ranking data, or anything in its layout.
+
+    Pairs that share a question or a passage, directly or through others, have one label.
+
+    Args:
+        root: The folder that holds `collection.tsv`.
+        split: What to test on: queries.SPLIT.small.tsv, or else queries.SPLIT.tsv, and its qrels.
+        pairs: The file of training pairs: judgements (qid, 0, pid, 1), triples of ids (qid, pid, another pid) or pairs
+            (qid, pid). Read triples of texts as `texts`.
+        distractors: Search the passages that the test's judgements name and this many others, always the same ones. By
+            default, search all passages, as the official evaluation does, which takes long.
+        progress: Show a progress bar while files are indexed.
+
+    Raises:
+        FileNotFoundError: A file is missing.
+        ValueError: A file holds something else.
+    """
+    import numpy as np
+
+    from lookalike.data.build import pair_labels
+    from lookalike.data.fingerprints import checksum
+    from lookalike.data.lines import Lines
+    from lookalike.data.parts import Selection, TrainingItems, judged
+    from lookalike.data.retrieval import RetrievalData
+
+    passages = Lines(ROOT.find(root, "collection.tsv"), progress=progress)
+    questions = Lines(ROOT.find(root, "queries.train.tsv"), progress=progress)
+    test_questions = Lines(ROOT.find(root, f"queries.{split}.small.tsv", f"queries.{split}.tsv"), progress=progress)
+    train = read_pairs(ROOT.find(root, pairs))
+    test = read_pairs(ROOT.find(root, f"qrels.{split}.small.tsv", f"qrels.{split}.tsv"))
+    asked, answer = questions.positions(train[:, 0]), passages.positions(train[:, 1])
+    test_asked, test_answer = test_questions.positions(test[:, 0]), passages.positions(test[:, 1])
+    searched = _searched(len(passages), test_answer, distractors)
+    answers = np.searchsorted(searched, test_answer)
+    part, positives = judged(test_questions, Selection(passages, searched), test_asked, answers)
+    counts = {"passages": len(passages), "training pairs": len(train), "test queries": len(part.query)}
+    is_official = len(passages) == OFFICIAL["passages"]
+    title = "MS MARCO passages" if is_official else f"{root.name}, laid out as MS MARCO"
+    return RetrievalData(
+        name="msmarco",
+        description=f"{title}: {len(train):,} pairs of question and passage to train, "
+        f"{counts['test queries']:,} questions among {len(searched):,} passages to test",
+        checksum=checksum("msmarco", len(passages), passages.path.stat().st_size, train, test, len(searched)),
+        train=TrainingItems(
+            query=Selection(questions, asked),
+            reference=Selection(passages, answer),
+            labels=pair_labels(asked, answer),
+            pairs=len(train),
+        ),
+        test=part,
+        counts=counts,
+        test_positives=positives,
+    )
+
+
+def read_pairs(path: Path) -> Array:
+    """Read pairs of question and passage from judgements, triples or pairs of ids: int64 `[pairs, 2]`, unique, sorted.
+
+    Triples repeat a pair many times; only the distinct pairs are kept in memory.
+
+    Raises:
+        ValueError: The file holds something else.
+    """
+    import numpy as np
+
+    with path.open("rb") as file:
+        columns = len(file.readline().split())
+        if columns not in (2, 3, 4):
+            raise ValueError(f"{path}: expected 2 to 4 columns of ids, got {columns}.")
+        file.seek(0)
+        pairs = np.empty((0, 2), np.int64)
+        while lines := file.readlines(CHUNK_BYTES):
+            numbers = _numbers(path, b"".join(lines), columns, len(lines))
+            if columns == 4:
+                numbers = numbers[numbers[:, 3] > 0][:, [0, 2]]
+            pairs = np.unique(np.concatenate([pairs, numbers[:, :2]]), axis=0)
+    if len(pairs) == 0:
+        raise ValueError(f"{path} names no pairs.")
+    return pairs
+
+
+def _numbers(path: Path, data: bytes, columns: int, lines: int) -> Array:
+    import numpy as np
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # NumPy warns about anything but numbers, and stops reading
+        try:
+            numbers = np.fromstring(data.decode("ascii"), np.int64, sep=" ")
+        except (DeprecationWarning, ValueError):
+            numbers = np.empty(0, np.int64)
+    if len(numbers) != columns * lines:
+        raise ValueError(f"{path}: expected {columns} whole numbers in every line, with tabs or spaces between them.")
+    return numbers.reshape(-1, columns)
+
+
+def _searched(number: int, judged_passages: Array, distractors: int | None) -> Array:
+    """Return the passages to search, ascending."""
+    import numpy as np
+
+    if distractors is None or distractors >= number:
+        return np.arange(number)
+    drawn = np.random.default_rng(SEED).choice(number, distractors, replace=False)
+    return np.union1d(judged_passages, drawn)
+
+
+DATA_SETS = (
+    DataSet(
+        "msmarco",
+        "MS MARCO passages: questions and 8.8 million passages",
+        read,
+        {  # its passages are embedded once, after the last epoch
+            "settings": {**PASSAGES["settings"], "evaluate_every": 0},
+            "model": PASSAGES["model"],
+        },
+        root=ROOT,
+        official=OFFICIAL,
+    ),
+)
