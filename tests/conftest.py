@@ -3,9 +3,17 @@ import pytest
 import torch
 
 from lookalike.cli import main
+from tests import processes
 
 hypothesis.settings.register_profile("ci", deadline=None, max_examples=60, derandomize=True)
 hypothesis.settings.load_profile("ci")
+
+
+def pytest_sessionfinish():
+    if "tests.ranks" in sys.modules:
+        sys.modules["tests.ranks"].POOL.close()
+    left = processes.stop_server()
+    assert not left, f"tests left processes behind: {left}"
 
 
 @pytest.fixture
