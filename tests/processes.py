@@ -23,6 +23,8 @@ LOADED_IF_WANTED = ("sentence_transformers", "datasets", "accelerate", "lightnin
 
 def start_server():
     """Start the server that processes are forked from. It loads its modules meanwhile; the first fork waits for it."""
+    if multiprocessing.forkserver._forkserver._forkserver_pid is not None:
+        return
     FORKSERVER.set_forkserver_preload([*LOADED, *(name for name in LOADED_IF_WANTED if name in sys.modules)])
     threads = os.environ.get("OMP_NUM_THREADS")
     os.environ["OMP_NUM_THREADS"] = "1"  # more threads than cores wait for each other
@@ -84,8 +86,7 @@ class Child:
             path.touch()
         surroundings = (self._outputs, str(cwd or Path.cwd()), dict(os.environ if env is None else env))
         self._process = FORKSERVER.Process(target=_run, args=(*surroundings, function, arguments))
-        if multiprocessing.forkserver._forkserver._forkserver_pid is None:
-            start_server()
+        start_server()
         self._process.start()
         self.pid, self.returncode = self._process.pid, None
 
@@ -171,10 +172,17 @@ def program(code, *arguments):
     exec(compile(code, "<string>", "exec"), {"__name__": "__main__"})
 
 
+def resident_bytes():
+    """The memory that this process occupies; Linux tells it."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE")
+
+
 def hold(folder):
+    """Do what a program `hold FOLDER` would do that takes the folder for itself until it is killed."""
+    sys.argv = ["hold", str(folder)]
     with locked(Path(folder)):
-        print("held", flush=True)  # noqa: T201 - to the test that waits for it
-        multiprocessing.parent_process().join()  # until it is killed, or the tests are
+        print("held", flush=True)
+        multiprocessing.parent_process().join()  # ends with the tests at the latest
 
 
 @contextlib.contextmanager
