@@ -1,6 +1,4 @@
 import logging
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -9,6 +7,7 @@ from PIL import Image
 from lookalike.data import DATA_SETS, check, load_data
 from lookalike.data.check import OFFICIAL, check_data, contact_sheet
 from tests.data.miniatures import damage, write_cvact, write_cvusa, write_inshop, write_msmarco, write_sop, write_vigor
+from tests.processes import command_line, run_function
 from tests.toys import write_glyph_file
 
 
@@ -18,8 +17,7 @@ def _cache(tmp_path, monkeypatch):
 
 
 def run(*arguments, cwd):
-    command = [sys.executable, "-c", "from lookalike.cli import main; main()", "data", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=cwd)
+    return run_function(command_line, "data", *arguments, cwd=cwd)
 
 
 @pytest.mark.parametrize("name", OFFICIAL)
