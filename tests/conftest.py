@@ -1,28 +1,51 @@
+import os
+import sys
+
 import hypothesis
 import pytest
-import torch
 
 from lookalike.cli import main
+from tests import processes
+
+# Torch is not loaded yet, here and in the processes to come. Its threads would spin while they wait for each other,
+# and on busy cores take the time of those that they wait for: ten times as long for the same work.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 hypothesis.settings.register_profile("ci", deadline=None, max_examples=60, derandomize=True)
 hypothesis.settings.load_profile("ci")
 
 
-@pytest.fixture
-def threads():
-    """Set torch's number of threads for one test."""
-    before = torch.get_num_threads()
-    yield torch.set_num_threads
-    torch.set_num_threads(before)
-
-
 def pytest_collection_modifyitems(items):
+    import torch  # noqa: PLC0415 - reads its settings when it is loaded
+
     if torch.cuda.is_available():
         return
     skip = pytest.mark.skip(reason="needs a CUDA device")
     for item in items:
         if item.get_closest_marker("gpu"):  # keywords hold names of folders as well
             item.add_marker(skip)
+
+
+def pytest_collection_finish(session):
+    if len(session.items) > 500:  # some will need it, and it is ready by then
+        processes.start_server()
+
+
+def pytest_sessionfinish():
+    if "tests.ranks" in sys.modules:
+        sys.modules["tests.ranks"].POOL.close()
+    left = processes.stop_server()
+    assert not left, f"tests left processes behind: {left}"
+
+
+@pytest.fixture
+def threads():
+    """Set torch's number of threads for one test."""
+    import torch  # noqa: PLC0415 - reads its settings when it is loaded
+
+    before = torch.get_num_threads()
+    yield torch.set_num_threads
+    torch.set_num_threads(before)
 
 
 @pytest.fixture

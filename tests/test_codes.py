@@ -1,11 +1,13 @@
-import subprocess
+import os
+import signal
 import sys
 
 import pytest
 import torch
 from safetensors.torch import save_file
 
-from lookalike import CodeTable
+from lookalike import CodeTable, codes
+from tests.processes import resident_bytes, run_function
 
 
 def random_codes(n, bits, seed=0):
@@ -112,15 +114,15 @@ def test_a_crash_while_saving_leaves_the_old_file(tmp_path, monkeypatch):
         assert list(tmp_path.iterdir()) == [path]
 
 
+def save_and_be_killed(path):
+    codes.Path.replace = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+    CodeTable(50, 8).save(path)
+
+
 def test_a_process_killed_while_saving_leaves_the_old_file(tmp_path):
     path = tmp_path / "codes.safetensors"
     CodeTable(5, 8).save(path)
-    script = (
-        "import os, sys, lookalike.codes as c\n"
-        "c.Path.replace = lambda *_: os.kill(os.getpid(), 9)\n"
-        "c.CodeTable(50, 8).save(sys.argv[1])"
-    )
-    assert subprocess.run([sys.executable, "-c", script, path], check=False).returncode == -9
+    assert run_function(save_and_be_killed, path).returncode == -signal.SIGKILL
     assert len(CodeTable.load(path)) == 5
 
 
@@ -143,26 +145,24 @@ def test_unreadable_files_get_a_sentence(tmp_path):
         CodeTable.load(tmp_path / "absent")
 
 
-MEMORY = """
-import resource, sys, torch
-from lookalike import CodeTable
-def resident():
-    return int(open("/proc/self/statm").read().split()[1]) * resource.getpagesize()
-batch = torch.randint(0, 256, (4096, 64), dtype=torch.uint8)
-CodeTable(8192, 512).write(torch.arange(4096), batch)  # load everything first
-n = 1_000_000
-before = resident()
-table = CodeTable(n, 512)
-for start in range(0, n - 4096, 4096):
-    table.write(torch.arange(start, start + 4096), batch)
-print(resident() - before, table.nbytes)
-"""
+N, BITS = 1_000_000, 512
+
+
+def fill_a_table():
+    """Print by how much the memory grows, and what the table says of it."""
+    batch = torch.randint(0, 256, (4096, BITS // 8), dtype=torch.uint8)
+    CodeTable(8192, BITS).write(torch.arange(4096), batch)  # load everything first
+    before = resident_bytes()
+    table = CodeTable(N, BITS)
+    for start in range(0, N - 4096, 4096):
+        table.write(torch.arange(start, start + 4096), batch)
+    print(resident_bytes() - before, table.nbytes)
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 def test_memory_is_codes_and_marks_and_nothing_else():
-    n, bits = 1_000_000, 512
-    run = subprocess.run([sys.executable, "-c", MEMORY], capture_output=True, text=True, check=True)
+    run = run_function(fill_a_table)
+    assert run.returncode == 0, run.stderr
     resident, nbytes = map(int, run.stdout.split())
-    assert nbytes == n * bits // 8 + n // 8
+    assert nbytes == N * BITS // 8 + N // 8
     assert resident < 1.05 * nbytes + (4 << 20)  # the rest: whole pages and the last batch

@@ -2,14 +2,12 @@
 
 import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from benchmarks import tables
-from tests.processes import PATIENCE
+from tests.processes import program, run_function
 
 ROOT = Path(__file__).parents[1]
 
@@ -26,19 +24,18 @@ def python_blocks(page):
 
 def run_as_it_stands(code, folder):
     """Run a program in a process of its own, from an empty folder; returns what it prints."""
-    command = [sys.executable, "-W", "error", "-c", code]
-    run = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    run = run_function(program, f"import warnings; warnings.simplefilter('error')\n{code}", cwd=folder)
     assert (run.returncode, run.stderr) == (0, "")
     return run.stdout
 
 
 def test_the_program_of_the_readme_runs_as_it_stands(tmp_path):
-    training, _ = python_blocks("README.md")
+    _, training, _ = python_blocks("README.md")
     assert re.fullmatch(r"epoch 0: loss \d\.\d\d\nepoch 1: loss \d\.\d\d\n", run_as_it_stands(training, tmp_path))
 
 
 def test_the_other_program_of_the_readme_runs_as_it_stands(tmp_path):
-    _, mining = python_blocks("README.md")
+    *_, mining = python_blocks("README.md")
     shown = run_as_it_stands(mining + "print(*codes.shape, *negatives.indices.shape)", tmp_path)
     assert shown == "2000 64 2000 128\n"
 
@@ -49,9 +46,9 @@ def test_the_quick_start_runs_from_top_to_bottom(tmp_path):
 
 
 def test_fragments_run_where_their_names_are_known(tmp_path):
-    """What the landing page and the page on batches show belongs into a loop: the README's, for one."""
-    training, _ = python_blocks("README.md")
-    (three_lines,) = python_blocks("docs/index.md")
+    """The first lines of the README and the page on batches show parts of a loop: the README's own, for one."""
+    three_lines, training, _ = python_blocks("README.md")
+    assert python_blocks("docs/index.md") == [three_lines]
     save, load = python_blocks("docs/batches.md")
     code = f"{training}\nembeddings = z.detach()\n{three_lines}\npath = 'checkpoint'\n{save}\n{load}"
     run_as_it_stands(f"{code}\nassert sampler.state_dict().keys() == torch.load(path)['sampler'].keys()", tmp_path)
@@ -60,7 +57,8 @@ def test_fragments_run_where_their_names_are_known(tmp_path):
 def test_pictures_are_drawn(tmp_path):
     script = ROOT / "docs" / "pictures" / "draw.py"
     environment = {**os.environ, "MPLBACKEND": "agg"}
-    subprocess.run([sys.executable, str(script), str(tmp_path)], check=True, env=environment, timeout=PATIENCE)
+    run = run_function(program, script.read_text(), tmp_path, env=environment)
+    assert run.returncode == 0, run.stderr
     drawn = {path.name for path in tmp_path.iterdir()}
     assert drawn == {path.name for path in script.parent.glob("*.svg")}
     shown = re.findall(r"\(pictures/(\w+\.svg)\)", (ROOT / "docs" / "concepts.md").read_text())

@@ -7,7 +7,7 @@ from torch.nn.functional import cosine_similarity
 
 from lookalike import InfoNCE
 from lookalike.utils.lists import make_lists
-from tests.processes import on_ranks
+from tests.ranks import on_ranks
 
 
 def plain(query, reference, temperature, smoothing, hard_fraction=None):

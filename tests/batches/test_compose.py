@@ -1,5 +1,4 @@
-import subprocess
-import sys
+import json
 
 import numpy as np
 import pytest
@@ -10,6 +9,7 @@ from hypothesis import strategies as st
 from lookalike import SignHasher, hard_negatives
 from lookalike.batches import METHODS, compose_batches, plan_batches
 from lookalike.data.synthetic import clustered_embeddings
+from tests.processes import run_function
 
 
 def label_structure(kind, n, rng):
@@ -122,17 +122,16 @@ def test_any_number_of_threads_composes_the_same(graph, threads):
     assert torch.equal(found[0], found[2])
 
 
+def print_batches(threads):
+    torch.set_num_threads(threads)
+    neighbours = np.random.default_rng(0).integers(0, 500, (500, 9))
+    print(compose_batches(neighbours, 16, labels=np.arange(500) // 3, seed=7).ids.tolist())
+
+
 def test_another_process_composes_the_same():
-    script = (
-        "import numpy as np; from lookalike.batches import compose_batches as c\n"
-        "g = np.random.default_rng(0).integers(0, 500, (500, 9))\n"
-        "print(c(g, 16, labels=np.arange(500) // 3, seed=7).ids.tolist())"
-    )
-    runs = {
-        subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, env=env).stdout
-        for env in ({"OMP_NUM_THREADS": "1"}, {"OMP_NUM_THREADS": "2"})  # what torch takes its number of threads from
-    }
+    runs = {run_function(print_batches, threads).stdout for threads in (1, 2)}
     assert len(runs) == 1
+    assert len(json.loads(runs.pop())) == 500
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,7 @@
-"""Trains with mined batches until a step at which the process is killed, as by the machine: no goodbye."""
+"""Training with mined batches until a step at which the process is killed, as by the machine: no goodbye."""
 
 import os
 import signal
-import sys
-from pathlib import Path
 
 import torch
 from transformers import TrainerCallback
@@ -29,7 +27,7 @@ def build(model_folder, folder):
     return trainer, HardNegatives(bits=64).attach(trainer)
 
 
-if __name__ == "__main__":
-    killed, _ = build(sys.argv[1], Path(sys.argv[2]))
-    killed.add_callback(KillAt(int(sys.argv[3])))
+def train_until(step, model_folder, folder):
+    killed, _ = build(model_folder, folder)
+    killed.add_callback(KillAt(step))
     killed.train()

@@ -6,6 +6,8 @@ import sys
 
 import pytest
 
+from tests.processes import PATIENCE
+
 LIBRARIES = {
     "sentence_transformers": (["sentence_transformers"], "lookalike[text]"),
     "lightning": (["lightning", "lightning.pytorch", "pytorch_lightning"], "lookalike[lightning]"),
@@ -33,5 +35,7 @@ def test_lookalike_itself_imports_none_of_them():
         "for name in lookalike.__all__: getattr(lookalike, name)\n"
         f"print(sorted({libraries!r} & set(sys.modules)))"
     )
-    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    result = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=PATIENCE
+    )
     assert result.stdout.strip() == "[]"

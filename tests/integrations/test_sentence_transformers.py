@@ -2,9 +2,6 @@
 
 import logging
 import signal
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,6 +16,7 @@ from sentence_transformers.util import cos_sim
 from lookalike.integrations.sentence_transformers import HardNegatives
 from tests.integrations import killed
 from tests.integrations.texts import losses, make_trainer, measuring, note_batches, pairs
+from tests.processes import run_function
 
 MNRL, CachedMNRL = losses.MultipleNegativesRankingLoss, losses.CachedMultipleNegativesRankingLoss
 
@@ -174,9 +172,8 @@ def test_a_killed_run_ends_as_an_uninterrupted_one(model_folder, tmp_path):
     whole, mining = killed.build(model_folder, tmp_path / "whole")
     expected = note_batches(mining)
     whole.train()
-    command = [sys.executable, "-m", "tests.integrations.killed", model_folder, str(tmp_path / "killed"), "15"]
-    process = subprocess.run(command, cwd=Path(__file__).parents[2], check=False)
-    assert process.returncode == -signal.SIGKILL
+    process = run_function(killed.train_until, 15, model_folder, tmp_path / "killed")
+    assert process.returncode == -signal.SIGKILL, process.stderr
     resumed, mining = killed.build(model_folder, tmp_path / "killed")
     seen = note_batches(mining)
     resumed.train(resume_from_checkpoint=True)  # step 12 of 20, in the second epoch

@@ -15,7 +15,7 @@ from lightning.pytorch.callbacks import ModelCheckpoint
 from lookalike.integrations.sentence_transformers import HardNegatives
 from tests.integrations.test_lightning_callback import BATCHES, SAMPLES, StoppedError, fit, make_module
 from tests.integrations.texts import losses, make_trainer, note_batches, pairs
-from tests.processes import on_ranks
+from tests.ranks import on_ranks
 
 PAIRS, BATCH, TWINS = 100, 6, 20  # rows 2 i and 2 i + 1, below TWINS, share an anchor
 

@@ -9,7 +9,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from lookalike import LSHBatchSampler, PreEpochBatchSampler
 from lookalike.data.synthetic import clustered_embeddings
-from tests.processes import on_ranks
+from tests.ranks import on_ranks
 
 
 def run_sampler(_rank, kind, n, batch_size, paired, drop_last):

@@ -1,7 +1,6 @@
 """What the LSH sampler does with what it observes."""
 
 import logging
-import subprocess
 import sys
 
 import numpy as np
@@ -10,6 +9,7 @@ import torch
 
 from lookalike import LSHBatchSampler, PreEpochBatchSampler, RandomBatchSampler, SignHasher, hardest_positives
 from lookalike.data.synthetic import clustered_embeddings
+from tests.processes import resident_bytes, run_function
 
 
 def run_epochs(sampler, x, epochs, y=None):
@@ -168,29 +168,28 @@ def test_self_pairs_take_two_views():
     assert sampler.codes["embeddings"].num_seen == 12
 
 
-MEMORY = """
-import resource, numpy as np, torch
-from lookalike import LSHBatchSampler
-def resident():
-    return int(open("/proc/self/statm").read().split()[1]) * resource.getpagesize()
-x = torch.randn(512, 32)
-def stream(sampler, n):  # in order of id: what the batches are does not matter here
-    for start in range(0, n, 512):
-        ids = torch.arange(start, min(start + 512, n))
-        sampler.observe(ids, x[: len(ids)])
-stream(LSHBatchSampler(np.arange(8192) // 4, 64, bits=512), 8192)  # load everything first
-n = 1_000_000
-labels = np.arange(n) // 4
-before = resident()
-sampler = LSHBatchSampler(labels, 64, bits=512)
-stream(sampler, n)
-print(resident() - before)
-"""
+def stream_a_million():
+    """Print by how much the memory grows with the observation of a million samples."""
+    x = torch.randn(512, 32)
+
+    def stream(sampler, n):  # in order of id: what the batches are does not matter here
+        for start in range(0, n, 512):
+            ids = torch.arange(start, min(start + 512, n))
+            sampler.observe(ids, x[: len(ids)])
+
+    stream(LSHBatchSampler(np.arange(8192) // 4, 64, bits=512), 8192)  # load everything first
+    n = 1_000_000
+    labels = np.arange(n) // 4
+    before = resident_bytes()
+    sampler = LSHBatchSampler(labels, 64, bits=512)
+    stream(sampler, n)
+    print(resident_bytes() - before)
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 def test_memory_between_epochs_is_that_of_the_codes():
-    run = subprocess.run([sys.executable, "-c", MEMORY], capture_output=True, text=True, check=True)
+    run = run_function(stream_a_million)
+    assert run.returncode == 0, run.stderr
     assert int(run.stdout) < 1.2 * (64 << 20)
 
 

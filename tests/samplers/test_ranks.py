@@ -10,7 +10,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from lookalike import Filters, LSHBatchSampler, PreEpochBatchSampler, RandomBatchSampler
 from lookalike.data.synthetic import clustered_embeddings
-from tests.processes import on_ranks
+from tests.ranks import on_ranks
 
 N = 400
 LABELS = np.arange(N) // 2

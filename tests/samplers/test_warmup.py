@@ -1,32 +1,33 @@
 """Kernels are compiled before anything is timed."""
 
-import subprocess
 import sys
 
 import pytest
-
-SCRIPT = """
-import sys, torch
-from pathlib import Path
-from lookalike.training.settings import Settings, parse_strategy
-from lookalike.training.run import train
-from tests.toys import toy_data, toy_model
+import torch
 from numba.core.dispatcher import Dispatcher
+
+from lookalike import train
+from lookalike.training.settings import Settings, parse_strategy
+from tests.processes import run_function
+from tests.toys import toy_data, toy_model
+
 
 def compiled():
     modules = [module for name, module in sys.modules.items() if name.startswith("lookalike")]
-    kernels = {kernel.py_func: kernel for module in modules for kernel in vars(module).values()
-               if isinstance(kernel, Dispatcher)}
-    return {(str(f), str(s)) for f, kernel in kernels.items() for s in kernel.signatures}
+    kernels = [kernel for module in modules for kernel in vars(module).values() if isinstance(kernel, Dispatcher)]
+    return {(str(kernel.py_func), str(signature)) for kernel in kernels for signature in kernel.signatures}
 
-torch.set_num_threads(THREADS)
-known = {}
-settings = Settings(epochs=3, pairs_per_batch=16, **parse_strategy("SAMPLER"), **OPTIONS)
-train(toy_data(paired=PAIRED, classes=300), settings, model=toy_model(), out=Path(sys.argv[1]),
-      on_epoch=lambda metrics: known.setdefault(metrics.epoch, compiled()))
-assert 0 in known, "nothing was reported before the first epoch, which compiled " + str(known[1])
-assert known[0] and known[0] == compiled(), compiled() - known[0]
-"""
+
+def train_and_look(folder, sampler, paired, options, threads):
+    torch.set_num_threads(threads)
+    assert not compiled()  # a process in which nothing has run yet
+    known = {}
+    settings = Settings(epochs=3, pairs_per_batch=16, **parse_strategy(sampler), **options)
+    data = toy_data(paired=paired, classes=300)
+    train(data, settings, model=toy_model(), out=folder, on_epoch=lambda it: known.setdefault(it.epoch, compiled()))
+    assert 0 in known, f"nothing was reported before the first epoch, which compiled {known[1]}"
+    assert known[0]
+    assert known[0] == compiled(), compiled() - known[0]
 
 
 @pytest.mark.parametrize(
@@ -40,10 +41,5 @@ assert known[0] and known[0] == compiled(), compiled() - known[0]
     ],
 )
 def test_no_epoch_compiles_anything(tmp_path, sampler, paired, options, threads):
-    pytest.importorskip("numba")
-    script = SCRIPT.replace("SAMPLER", sampler).replace("PAIRED", repr(paired)).replace("OPTIONS", repr(options))
-    script = script.replace("THREADS", str(threads))
-    done = subprocess.run(
-        [sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True, timeout=300, check=False
-    )
+    done = run_function(train_and_look, tmp_path, sampler, paired, options, threads)
     assert done.returncode == 0, done.stderr

@@ -1,44 +1,29 @@
 """A folder belongs to one process at a time, and to nobody once that process is gone."""
 
-import os
-import signal
-import subprocess
-import sys
-
 import pytest
 
 from lookalike.utils import locks
 from lookalike.utils.files import UnwritableError, remove_leftovers, replacing
 from lookalike.utils.locks import FolderInUseError, locked
-from tests.processes import first_line
-
-HOLD = """
-import sys
-from pathlib import Path
-from lookalike.utils.locks import locked
-with locked(Path(sys.argv[1])):
-    print("held", flush=True)
-    sys.stdin.read()
-"""
+from tests.processes import held_by_another
 
 
 @pytest.fixture
 def holder(tmp_path):
-    with subprocess.Popen(
-        [sys.executable, "-c", HOLD, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as process:
-        assert first_line(process.stdout) == "held\n"
+    with held_by_another(tmp_path) as process:
         yield process
-        process.kill()
 
 
 def test_the_second_process_is_told_who_holds_the_folder(tmp_path, holder):
-    with pytest.raises(FolderInUseError, match=rf"in use by process {holder.pid} \(-c .*wait for it"), locked(tmp_path):
+    with (
+        pytest.raises(FolderInUseError, match=rf"in use by process {holder.pid} \(hold .*\); wait for it"),
+        locked(tmp_path),
+    ):
         pass
 
 
 def test_a_lock_dies_with_its_process(tmp_path, holder):
-    os.kill(holder.pid, signal.SIGKILL)
+    holder.kill()
     holder.wait()
     with locked(tmp_path):
         pass
