@@ -40,8 +40,8 @@ def test_two_epochs(tmp_path, monkeypatch, name, write, options, sampler):
     data = load_data(name, write(tmp_path / "own"), **options)
     torch.manual_seed(0)
     settings = Settings(sampler=sampler, bits=64, epochs=2, pairs_per_batch=2)
-    result = train(Letters(), data, settings, tmp_path / "run", device="cpu", show_progress=False)
-    assert result["metrics"]["queries"] == len(data.test.query_labels)
-    assert 0 <= result["metrics"]["recall@1"] <= 1
+    result = train(data, settings, out=tmp_path / "run", model=Letters(), device="cpu", progress=False)
+    assert result.metrics["queries"] == len(data.test.query_labels)
+    assert 0 <= result.metrics["recall@1"] <= 1
     if name == "sop":
-        assert result["metrics"]["recall@1"] < 1  # no image finds itself
+        assert result.metrics["recall@1"] < 1  # no image finds itself
