@@ -27,7 +27,7 @@ from lookalike.training.comparison_results import summarize
 from lookalike.training.embedding import load_run_model
 from lookalike.training.recipes import recipe
 from lookalike.training.run import train
-from lookalike.training.runs import RunFolder
+from lookalike.training.run_folder import RunFolder
 
 if TYPE_CHECKING:
     from lookalike.training.results import RunResult

@@ -7,7 +7,7 @@ import pytest
 from lookalike.data import DataSource
 from lookalike.data.labels import load_labels
 from lookalike.data.synthetic import clustered_embeddings
-from lookalike.training.comparison import train_by_name
+from lookalike.training.run import train
 from lookalike.training.settings import Settings
 from tests.cli.test_cli_training import run
 from tests.toys import write_glyph_file
@@ -51,7 +51,7 @@ def test_embeddings_from_a_file(embeddings):
 def test_a_training_run(tmp_path):
     data = str(write_glyph_file(tmp_path / "own.npz", classes=120))
     settings = Settings(epochs=1, pairs_per_batch=8, bits=64)
-    train_by_name(DataSource(data), settings, tmp_path / "run", model={"width": 8, "dim": 32}, show_progress=False)
+    train(DataSource(data), settings, out=tmp_path / "run", model={"width": 8, "dim": 32}, progress=False)
     code, _, err = run("analyze", tmp_path / "run", "--bits", "64", "--k", "10")
     assert (code, err) == (0, "")
     result = json.loads((tmp_path / "run" / "analysis.json").read_text())

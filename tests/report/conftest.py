@@ -5,8 +5,8 @@ import shutil
 
 import pytest
 
-from lookalike.data import DataSource
-from lookalike.training.comparison import compare, train_by_name
+from lookalike.training.comparison import compare
+from lookalike.training.run import train
 from lookalike.training.settings import Settings
 from tests.toys import write_glyph_file
 
@@ -62,8 +62,8 @@ def made(tmp_path_factory):
         "random": Settings(**{**SMALL, "sampler": "random"}),
         "lsh:64": Settings(**SMALL),
     }
-    compare(DataSource(str(data)), contenders, 2, folder / "compare", model=NETWORK, report=lambda _: None)
-    train_by_name(DataSource(str(data)), Settings(**SMALL, hardness=0.5), folder / "half", model=NETWORK)
+    compare(str(data), contenders, out=folder / "compare", seeds=2, model=NETWORK)
+    train(str(data), Settings(**SMALL, hardness=0.5), out=folder / "half", model=NETWORK)
     (folder / "analysis.json").write_text(json.dumps(an_analysis()))
     return folder
 

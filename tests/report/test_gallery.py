@@ -12,7 +12,7 @@ from lookalike.report import make_report
 from lookalike.report.gallery import ANCHORS, NEGATIVES, Example, Gallery, Shown, as_markup, make_gallery
 from lookalike.report.showcase import showcase
 from lookalike.report.sources import CONFIG, read_sources
-from lookalike.training.comparison import train_by_name
+from lookalike.training.run import train
 from lookalike.training.settings import Settings
 from tests.report.conftest import NETWORK, SMALL
 
@@ -47,7 +47,7 @@ def test_negatives_are_of_other_labels_and_the_exact_ones_nearest(made):
 
 def test_paired_data_have_anchors_and_positives_of_one_pair(made, tmp_path):
     source = DataSource(str(made / "own.npz"), options={"paired": True})
-    train_by_name(source, Settings(**SMALL), tmp_path / "run", model=NETWORK)
+    train(source, Settings(**SMALL), out=tmp_path / "run", model=NETWORK)
     gallery = make_gallery(the_run(tmp_path / "run"))
     assert all(e.anchor.id == e.positive.id for e in gallery.examples)
     assert all(shown.id != e.anchor.id for e in gallery.examples for shown in (*e.by_bits, *e.exact))

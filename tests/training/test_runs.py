@@ -15,7 +15,7 @@ import torch
 from lookalike.training.checkpoints import Checkpoints
 from lookalike.training.errors import Interrupted
 from lookalike.training.run import train
-from lookalike.training.runs import RunFolder
+from lookalike.training.run_folder import RunFolder
 from lookalike.training.settings import Settings
 from lookalike.utils.locks import FolderInUseError, locked
 from tests.processes import first_line
@@ -128,7 +128,7 @@ def test_a_flipped_byte_anywhere_is_noticed_and_the_checkpoint_before_it_is_used
         checkpoints.previous.write_bytes(previous)
         assert checkpoints.load()["step"] == 1, place
         assert (
-            "checkpoint.pt is damaged (its checksum is wrong): the run goes on from the checkpoint before"
+            "checkpoint.pt is damaged (its checksum is wrong): the run continues from the checkpoint before"
             in caplog.text
         )
 
@@ -347,7 +347,7 @@ def test_a_lost_checkpoint_begins_anew_and_says_so(tmp_path, caplog):
     for name in ("checkpoint.pt", "checkpoint.previous.pt"):
         (tmp_path / "part" / name).unlink()
     assert outcome(trained(tmp_path / "part", resume=True)) == outcome(whole)
-    assert "part holds metrics but no checkpoint: the run begins anew." in caplog.text
+    assert "part holds metrics but no checkpoint: the run begins again." in caplog.text
 
 
 @pytest.mark.parametrize("force", [False, True])
@@ -402,7 +402,7 @@ def test_no_room_for_the_model_costs_no_training(tmp_path, monkeypatch):
 
     whole = trained(tmp_path / "whole")
     with monkeypatch.context() as patch:
-        patch.setattr("lookalike.training.runs.save_model", full)
+        patch.setattr("lookalike.training.run_folder.save_model", full)
         with pytest.raises(OSError, match=r"no room left for the model in .* \(No space left on device\): make room"):
             trained(tmp_path / "part")
     assert not (tmp_path / "part" / "result.json").exists()
@@ -439,6 +439,7 @@ def test_a_checkpoint_that_cannot_be_read_now_is_not_taken_for_damaged(tmp_path,
 
 def test_a_run_that_another_process_finishes_meanwhile_is_not_trained_again(tmp_path, monkeypatch):
     result = trained(tmp_path)
-    monkeypatch.setattr("lookalike.training.run.finished_result", lambda *_, **__: None)
-    monkeypatch.setattr(RunFolder, "begin", lambda *_, **__: pytest.fail("the run began anew"))
+    answers = iter([False, True])  # before the folder is held, and afterwards
+    monkeypatch.setattr(RunFolder, "is_finished", property(lambda _: next(answers)))
+    monkeypatch.setattr(RunFolder, "begin", lambda *_, **__: pytest.fail("the run began again"))
     assert trained(tmp_path, resume=True) == result

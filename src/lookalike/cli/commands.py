@@ -19,7 +19,7 @@ from lookalike.training.comparison_results import HEADINGS, ComparisonRow, summa
 from lookalike.training.errors import Interrupted, UnreadableSampleError
 from lookalike.training.recipes import Recipe, recipe
 from lookalike.training.run import check_run, train
-from lookalike.training.runs import BEGIN_ANEW, RunFolder
+from lookalike.training.run_folder import BEGIN_AGAIN, RunFolder
 from lookalike.training.settings import Settings, parse_strategy
 
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ def _recipe_of(name: str, before: dict[str, Any], out: Path | None) -> Recipe:
         return usual.changed(begun, before.get("model_options", {}), before.get("data_options"))
     except (ValueError, TypeError) as error:
         config = RunFolder(out or Path()).config
-        raise ValueError(f"{config} is damaged ({str(error).rstrip('.')}). {BEGIN_ANEW}") from None
+        raise ValueError(f"{config} is damaged ({str(error).rstrip('.')}). {BEGIN_AGAIN}") from None
 
 
 def run_comparison(

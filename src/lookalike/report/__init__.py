@@ -9,7 +9,7 @@ from lookalike.report.markup import shortened
 from lookalike.report.page import MARKER, render
 from lookalike.report.sections import Content
 from lookalike.report.sources import read_sources
-from lookalike.training.runs import MODEL
+from lookalike.training.run_folder import MODEL
 from lookalike.utils.files import write_text
 
 if TYPE_CHECKING:

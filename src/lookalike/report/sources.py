@@ -20,7 +20,7 @@ from lookalike.report.schema import (
     checked_epochs,
     checked_result,
 )
-from lookalike.training.runs import CONFIG, METRICS, MODEL, RESULT
+from lookalike.training.run_folder import CONFIG, METRICS, MODEL, RESULT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""Checkpoints with a checksum: the newest, and the one before it in case the newest turns out to be damaged."""
+"""Checkpoints with a checksum: the newest one, and the one before it in case the newest turns out to be damaged."""
 
 from __future__ import annotations
 
@@ -17,40 +17,40 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("lookalike")
 
-MARK = b"sha256:"  # followed by the digest; `torch.load` ignores what stands behind its own data
+MARK = b"sha256:"  # precedes the digest; `torch.load` ignores what follows its own data
 CHUNK = 1 << 20
 
 
 class Checkpoints:
-    """The last two states of a run. One that was saved whole is there at every moment.
+    """The last two states of a run; at every moment, one of them is complete.
 
     Args:
-        folder: Where they are kept.
+        folder: Folder of the run.
     """
 
     def __init__(self, folder: Path) -> None:
         self.newest, self.previous = folder / "checkpoint.pt", folder / "checkpoint.previous.pt"
 
     def exist(self) -> bool:
-        """Tell whether there is a state to go on from."""
+        """Return whether there is a state to continue from."""
         return self.newest.exists() or self.previous.exists()
 
     def save(self, state: dict[str, Any]) -> None:
-        """Save a state; the newest becomes the previous one."""
+        """Save a state; what was the newest becomes the previous one."""
         with replacing(self.newest) as temporary:
             with temporary.open("wb") as file:
                 hashed = _HashedFile(file)
                 torch.save(state, cast("IO[bytes]", hashed))
                 file.write(MARK + hashed.digest())
             if self.newest.exists():
-                self.newest.replace(self.previous)  # killed here, a run goes on from the previous one
+                self.newest.replace(self.previous)  # a run that is killed here continues from the previous one
 
     def load(self) -> dict[str, Any]:
-        """Load the newest state, or, with a warning, the one before it if the newest is damaged.
+        """Load the newest state or, if it is damaged, the one before it with a warning.
 
         Raises:
             ValueError: Both checkpoints are damaged.
-            OSError: A checkpoint that may be whole cannot be read now.
+            OSError: A checkpoint cannot be read now, but may be intact.
         """
         problems = []
         for path in (self.newest, self.previous):
@@ -64,23 +64,23 @@ class Checkpoints:
             if path == self.previous:
                 if problems:
                     logger.warning(
-                        "%s is damaged (%s): the run goes on from the checkpoint before it, and what was trained "
-                        "since then is trained again.",
+                        "%s is damaged (%s): the run continues from the checkpoint before it, and repeats what it "
+                        "trained since.",
                         self.newest,
                         problems[0].partition(": ")[2],
                     )
-                path.replace(self.newest)  # or the next save would keep the damaged one instead of it
+                path.replace(self.newest)  # or the next save would keep the damaged one instead
             return state
         raise ValueError(f"no checkpoint in {self.newest.parent} can be read ({'; '.join(problems)})")
 
     def remove(self) -> None:
-        """Remove both."""
+        """Remove both checkpoints."""
         for path in (self.previous, self.newest):
             path.unlink(missing_ok=True)
 
 
 class _HashedFile(io.RawIOBase):
-    """A file that computes the checksum of what is written to it, which saves reading gigabytes again."""
+    """Computes the checksum of a file while it is written, which saves reading gigabytes again."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file, self._hash = file, hashlib.sha256()
@@ -97,7 +97,7 @@ class _HashedFile(io.RawIOBase):
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """Load a state after its checksum was verified.
+    """Verify the checksum of a file and load its state.
 
     Raises:
         ValueError: The file is damaged.
@@ -116,7 +116,7 @@ def _read(path: Path) -> dict[str, Any]:
             raise ValueError("its checksum is wrong")
     try:
         state = torch.load(path, map_location="cpu", weights_only=True)
-    except (OSError, MemoryError):  # says nothing about the file
+    except (OSError, MemoryError):  # which says nothing about the file
         raise
     except Exception as error:
         raise ValueError(first_line(error)) from error

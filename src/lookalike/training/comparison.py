@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from lookalike.training.comparison_results import ComparisonResult, summarize, zero_shot_rows
 from lookalike.training.jobs import in_processes
 from lookalike.training.run import Plan, check_run, train
-from lookalike.training.runs import RunFolder
+from lookalike.training.run_folder import RunFolder
 from lookalike.training.settings import Settings, parse_strategy
 from lookalike.utils.checks import checked_positive
 from lookalike.utils.files import remove_leftovers, writable, write_text
@@ -88,7 +88,6 @@ def compare(
     ]
     if RunFolder(out).config.exists():
         raise ValueError(f"{out} is the folder of a run; a comparison needs one of its own, choose it with out=.")
-    plan.check(device, resume=False, force=force)
     options: dict[str, Any] = {"model": plan.model_options, "device": device}
     with locked(out):
         remove_leftovers(out / TABLE, out / TEXT)

@@ -1,4 +1,4 @@
-"""Being asked to stop: Ctrl-C and SIGTERM end a training after its current step, with everything saved."""
+"""Stop on request: Ctrl-C and SIGTERM end a training after its current step, with everything saved."""
 
 import signal
 import threading
@@ -10,12 +10,12 @@ from lookalike.training.errors import Interrupted
 
 
 class Request:
-    """Whether somebody asked to stop."""
+    """Remembers the signal that asked to stop, if there was one."""
 
     number: int | None = None
 
     def check(self) -> None:
-        """Raise `Interrupted` if so."""
+        """Raise `Interrupted` if there was a signal."""
         if self.number is not None:
             raise Interrupted(self.number)
 
@@ -24,13 +24,13 @@ class Request:
 def stop_requests() -> Iterator[Request]:
     """Catch the first Ctrl-C or SIGTERM; a second one stops at once, as usual."""
     request = Request()
-    if threading.current_thread() is not threading.main_thread():  # signals come to the main thread only
+    if threading.current_thread() is not threading.main_thread():  # which alone receives signals
         yield request
         return
     numbers = (signal.SIGINT, signal.SIGTERM)
     before = {number: signal.getsignal(number) for number in numbers}
 
-    def note(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - as signal prescribes
+    def note(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - signal prescribes the arguments
         request.number = number
         for each in numbers:
             signal.signal(each, before[each])

@@ -1,4 +1,4 @@
-"""Several trainings at a time, each in a process of its own, that stop together."""
+"""Run several trainings at a time, each in a process of its own; they stop together."""
 
 from __future__ import annotations
 
@@ -26,15 +26,16 @@ POLL_SECONDS = 0.2
 def in_processes(tasks: Mapping[T, Callable[[], Any]], at_a_time: int) -> Iterator[tuple[T, Any]]:
     """Run tasks in other processes and yield their names with their results, as they finish.
 
-    When one fails, or Ctrl-C or SIGTERM arrives, the others are asked to stop, which `train` does with everything
-    saved. They also stop when this process is killed.
+    If one fails, or on Ctrl-C or SIGTERM, ask the others to stop, which `train` does with everything saved. They also
+    stop if this process is killed.
 
     Raises:
-        Interrupted: This process was asked to stop.
+        Interrupted: A signal asked this process to stop.
     """
     context = multiprocessing.get_context("spawn")
     stopping = context.Event()
     threads = max(1, (os.cpu_count() or 1) // at_a_time)
+    others = set(multiprocessing.active_children())  # of the caller
     with (
         stop_requests() as request,
         ProcessPoolExecutor(at_a_time, context, initializer=_Worker.start, initargs=(stopping, threads)) as pool,
@@ -51,13 +52,13 @@ def in_processes(tasks: Mapping[T, Callable[[], Any]], at_a_time: int) -> Iterat
             stopping.set()
             for future in pending:
                 future.cancel()
-            for process in multiprocessing.active_children():
+            for process in set(multiprocessing.active_children()) - others:
                 process.terminate()
-            raise  # leaving the pool waits for what is being saved
+            raise  # leaving the pool waits until the others have saved
 
 
 class _Worker:
-    """What a process of the pool knows. It stops once, when its parent says so or is gone."""
+    """State of a process of the pool, which stops when its parent says so or is gone."""
 
     stopping: Event
     is_busy = is_orphan = False
@@ -67,7 +68,7 @@ class _Worker:
         cls.stopping = stopping
         torch.set_num_threads(threads)
         if hasattr(os, "setpgrp"):
-            os.setpgrp()  # Ctrl-C reaches the parent alone, which passes it on: a second one would not let us save
+            os.setpgrp()  # only the parent receives Ctrl-C and passes it on: a second one would stop the saving
         signal.signal(signal.SIGTERM, cls._stop)
         threading.Thread(target=cls._watch_parent, daemon=True).start()
 
@@ -84,8 +85,8 @@ class _Worker:
                 os._exit(1)
 
     @classmethod
-    def _stop(cls, number: int, frame: FrameType | None) -> None:  # noqa: ARG003 - as signal prescribes
-        """Stop what is not yet training; `train` has a handler of its own."""
+    def _stop(cls, number: int, frame: FrameType | None) -> None:  # noqa: ARG003 - signal prescribes the arguments
+        """Stop a task that does not train yet; `train` has a handler of its own."""
         if cls.is_busy:
             raise Interrupted(number)
         if cls.is_orphan:

@@ -1,35 +1,37 @@
-"""What a step is given, read while the step before is computed."""
+"""Read samples ahead of the step that needs them, and embed many of them without gradients."""
 
 from __future__ import annotations
 
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 
 from lookalike.training.errors import UnreadableSampleError
+from lookalike.utils.progress import progress_bar
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from concurrent.futures import Future
 
-    import torch
-
 T = TypeVar("T")
-AHEAD = 3  # batches that are read before they are needed
+AHEAD = 3  # batches
+BATCH = 256  # samples to embed at a time
 
 
 def batches_ahead(device: torch.device) -> int:
-    """How many batches to read before they are needed: on a CPU none, for reading would take the cores that compute."""
+    """Return how many batches to read ahead; none on a CPU, where reading would take cores from the computation."""
     return AHEAD if device.type == "cuda" else 0
 
 
 def read(view: Callable[..., Any], *arguments: Any) -> Any:
-    """What a data set gives for some ids.
+    """Call a view of a data set.
 
     Raises:
-        UnreadableSampleError: It cannot be read.
+        UnreadableSampleError: A sample cannot be read.
     """
     try:
         return view(*arguments)
@@ -38,9 +40,9 @@ def read(view: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def read_ahead(jobs: Iterable[Callable[[], T]], ahead: int = AHEAD) -> Iterator[T]:
-    """The results of jobs, in order, computed by one thread of their own before they are asked for.
+    """Yield the results of jobs in order, computed in a thread up to `ahead` jobs before they are asked for.
 
-    One is enough: decoding has its own threads, and tokenising happens outside the interpreter.
+    One thread is enough: decoding has threads of its own, and tokenising happens outside the interpreter.
 
     Examples:
         >>> list(read_ahead([lambda: 1, lambda: 2]))
@@ -65,7 +67,53 @@ def read_ahead(jobs: Iterable[Callable[[], T]], ahead: int = AHEAD) -> Iterator[
 
 
 def moved(x: Any, device: torch.device) -> Any:
-    """Tensors, or a dictionary of them, on a device; texts as they are."""
+    """Move a tensor, or a dictionary of tensors, to a device; return texts unchanged."""
     if isinstance(x, dict):
         return {name: moved(value, device) for name, value in x.items()}
     return x.to(device, non_blocking=True) if isinstance(x, Tensor) else x
+
+
+@torch.no_grad()
+def embed(
+    model: nn.Module,
+    view: Callable[[Tensor], Any],
+    n: int,
+    *,
+    batch_size: int = BATCH,
+    precision: torch.dtype = torch.float32,
+    check: Callable[[], None] | None = None,
+    progress: bool = False,
+) -> Tensor:
+    """Embed samples 0 to n - 1, float32 `[n, dim]`, on the model's device; leaves the model in evaluation mode.
+
+    Args:
+        model: The model.
+        view: Returns the model's input for some ids.
+        n: Number of samples.
+        batch_size: Samples at a time.
+        precision: Precision of the computation.
+        check: Called between batches; may raise to stop.
+        progress: Draw a progress bar if stderr is a terminal.
+
+    Raises:
+        UnreadableSampleError: A sample cannot be read.
+    """
+    model.eval()
+    device = next(model.parameters()).device
+    prepare = getattr(model, "prepare", lambda x: x)
+    jobs = (partial(lambda ids: prepare(read(view, ids)), ids) for ids in torch.split(torch.arange(n), batch_size))
+    embeddings, done = torch.empty(0), 0
+    with (
+        progress_bar(f"embedding {n:,} samples", n, shown=progress) as bar,
+        torch.autocast(device.type, precision, enabled=precision != torch.float32),
+    ):
+        for x in read_ahead(jobs, batches_ahead(device)):
+            part = model(moved(x, device)).float()
+            if done == 0:
+                embeddings = torch.empty((n, *part.shape[1:]), device=part.device)
+            embeddings[done : done + len(part)] = part
+            done += len(part)
+            bar.advance(len(part))
+            if check is not None:
+                check()
+    return embeddings

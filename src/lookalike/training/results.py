@@ -1,11 +1,12 @@
-"""What a run came to: metrics per epoch, and the result at its end. The loop writes them, reports read them."""
+"""Results of runs: the metrics of an epoch, and the outcome of a run. The loop writes them; reports read them."""
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
-MEASURES = ("overlap", "positional_distance")  # by bits
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -14,37 +15,40 @@ class EpochMetrics:
 
     epoch: int
     step: int | None = None
-    """Steps taken when the epoch ended."""
+    """Steps taken by the end of the epoch."""
     loss: float | None = None
     """Mean over the epoch."""
     hardest_negative: float | None = None
     """Cosine of each query's hardest negative in its batch, averaged."""
     temperature: float | None = None
     quality: dict[str, float] = field(default_factory=dict)
-    """recall@1, recall@5, recall@10, recall@1%, mrr@10 and queries; empty where the epoch was not evaluated."""
+    """recall@1, recall@5, recall@10, recall@1%, mrr@10 and queries; empty if the epoch was not evaluated."""
     overlap: dict[str, float] = field(default_factory=dict)
-    """Overlap of the negatives found in bits with the true ones, by bits; empty unless it was tracked."""
+    """Fraction of the true hard negatives that bits find, by number of bits; empty unless it was tracked."""
     positional_distance: dict[str, float] = field(default_factory=dict)
-    """How far down the true list the negatives found in bits stand, by bits; empty unless it was tracked."""
+    """How far down the true list the negatives found in bits are, by number of bits; empty unless it was tracked."""
     seconds: float | None = None
+    """Time of training and mining, without evaluation."""
     mining_seconds: float | None = None
     mining_share: float | None = None
+    """Fraction of `seconds` spent on mining."""
     kept_bytes: int | None = None
     """Memory that the sampler keeps from one epoch to the next."""
     bits: int | None = None
-    """Length of the codes, for lsh."""
+    """Code length, for lsh."""
 
     def as_json(self) -> dict[str, Any]:
-        """Flatten into one JSON object without what is not known; quality metrics stand beside the others."""
+        """Flatten into one JSON object without unknown entries; quality metrics stand beside the others."""
         own = {name: value for name, value in asdict(self).items() if value not in (None, {}) and name != "quality"}
         return {**own, **self.quality}
 
     @classmethod
     def from_json(cls, content: dict[str, Any]) -> Self:
-        """Rebuild what `as_json` made; unknown entries are ignored."""
+        """Rebuild what `as_json` returned; unknown entries are ignored."""
         names = {each.name for each in fields(cls)} - {"quality"}
         own = {name: value for name, value in content.items() if name in names}
-        return cls(**own, quality=quality_of(content))
+        quality = {name: value for name, value in content.items() if "@" in name or name == "queries"}
+        return cls(**own, quality=quality)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,13 +63,35 @@ class RunResult:
     """Quality before training."""
     epochs: int | None = None
     seconds: float | None = None
+    """Time of training and mining, without evaluations."""
     mining_seconds_per_epoch: float | None = None
-    """Without the first epoch, which has nothing to mine; None for a run of one epoch."""
+    """Mean over all epochs but the first, which has nothing to mine; None for a run of one epoch."""
     mining_share: float | None = None
+    """Fraction of the time of these epochs spent on mining."""
     kept_bytes: int | None = None
+    """Memory that the sampler keeps from one epoch to the next."""
     parameters: int | None = None
+    """Size of the model."""
     machine: dict[str, Any] = field(default_factory=dict)
     versions: dict[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of_epochs(cls, epochs: Sequence[EpochMetrics], **about: Any) -> Self:
+        """Sum up the epochs of a run, with epoch 0 if it was recorded; `about` holds the remaining fields."""
+        trained = [epoch for epoch in epochs if epoch.epoch > 0]
+        mined = trained[1:]
+        mining = sum(epoch.mining_seconds or 0.0 for epoch in mined)
+        seconds = sum(epoch.seconds or 0.0 for epoch in mined)
+        return cls(
+            metrics=trained[-1].quality,
+            zero_shot=epochs[0].quality if epochs[0].epoch == 0 else None,
+            epochs=len(trained),
+            seconds=sum(epoch.seconds or 0.0 for epoch in trained),
+            mining_seconds_per_epoch=mining / len(mined) if mined else None,
+            mining_share=mining / seconds if seconds else None,
+            kept_bytes=trained[-1].kept_bytes,
+            **about,
+        )
 
     def as_json(self) -> dict[str, Any]:
         """Return a JSON object."""
@@ -73,10 +99,5 @@ class RunResult:
 
     @classmethod
     def from_json(cls, content: dict[str, Any]) -> Self:
-        """Rebuild what `as_json` made; unknown entries are ignored."""
+        """Rebuild what `as_json` returned; unknown entries are ignored."""
         return cls(**{each.name: content[each.name] for each in fields(cls) if each.name in content})
-
-
-def quality_of(content: dict[str, Any]) -> dict[str, float]:
-    """Pick the metrics of an evaluation out of a flat object."""
-    return {name: value for name, value in content.items() if "@" in name or name == "queries"}

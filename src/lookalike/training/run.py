@@ -1,13 +1,15 @@
-"""Train one model on one data set: `train` goes from names, or from a model and data of yours, to a finished run.
+"""Train one model on one data set, from names, or a model and data of yours, to a finished run in a folder.
 
-Evaluate the model as it is. Then, each epoch: compose batches of hard negatives from what the last epoch left (bits,
-floats or nothing), train on them with InfoNCE while the sampler observes every embedding, evaluate, save. Randomness
-depends on the seed, the epoch and the step alone, so that a run that was killed and resumed ends with the same weights.
+    from lookalike import Settings, train
+
+    result = train("glyphs", Settings(sampler="lsh", bits=512, epochs=10), out="runs/first")
+
+The loop itself is in `lookalike.training.loop`.
 """
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,12 +18,13 @@ from torch import nn
 
 from lookalike.data import DataSource
 from lookalike.data.retrieval import RetrievalData
-from lookalike.training.encoders import check_encoder, make_encoder
+from lookalike.training.encoders import check_encoder, make_encoder, model_name
 from lookalike.training.errors import DivergenceError, Interrupted, UnreadableSampleError
 from lookalike.training.interruptions import stop_requests
-from lookalike.training.loop import TrainingLoop, model_name
+from lookalike.training.loop import TrainingLoop
 from lookalike.training.recipes import recipe
-from lookalike.training.runs import RunFolder
+from lookalike.training.results import RunResult
+from lookalike.training.run_folder import BEGIN_AGAIN, RunFolder
 from lookalike.training.settings import Settings
 from lookalike.utils.machine import checked_device, machine, versions
 from lookalike.utils.messages import first_line
@@ -29,7 +32,7 @@ from lookalike.utils.messages import first_line
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from lookalike.training.results import EpochMetrics, RunResult
+    from lookalike.training.results import EpochMetrics
 
 Data = str | DataSource | RetrievalData
 Model = str | dict[str, Any] | nn.Module
@@ -53,7 +56,7 @@ def train(
     Args:
         data: Name of a data set, a `DataSource` (name, folder and reader options), or loaded data.
         settings: How to train; the data set's recipe by default.
-        out: Folder of the run, held by one process at a time; `lookalike.training.runs` lists its files.
+        out: Folder of the run, held by one process at a time; `lookalike.training.run_folder` lists its files.
         model: Name of an encoder, a dictionary of `make_encoder` arguments, or any module that turns what the data set
             returns into embeddings `[n, dim]`; the data set's recipe by default.
         device: Device of torch; by default a GPU if there is one.
@@ -78,8 +81,8 @@ def train(
         >>> result.metrics["recall@1"], result.mining_share  # doctest: +SKIP
     """
     plan = Plan.of(data, settings, model)
-    plan.check(device, resume=resume, force=force)
-    folder = RunFolder(Path(out))
+    plan.check(resume=resume, force=force)
+    device, folder = checked_device(device), RunFolder(Path(out))
     if resume and folder.is_finished:
         folder.check(plan.config(), resume=True, force=False)
         folder.check_unchanged(plan.config(plan.load_data(progress=progress)))
@@ -93,23 +96,29 @@ def train(
         loaded = plan.load_data(progress=progress)
         encoder = plan.build_model()
         config = plan.config(loaded, encoder)
-        run = TrainingLoop(encoder, loaded, plan.settings, torch.device(checked_device(device)), progress=progress)
-        run.try_model()  # before anything is written
-        run.compile_kernels()
+        loop = TrainingLoop(encoder, loaded, plan.settings, torch.device(device), progress=progress)
+        loop.prepare()  # before anything is written
         state = folder.begin(config, resume=resume, force=force)
         if state is not None:
-            _load(run, state, folder)
+            _load(loop, state, folder)
         else:
-            folder.save(run.state_dict())  # a run that is killed in its first epoch begins with the same weights
+            folder.save(loop.state_dict())  # so that a run killed in its first epoch begins with the same weights
         with stop_requests() as request:
+            loop.check = request.check
             try:
-                run.train(lambda: folder.save(run.state_dict()), request.check, on_epoch)
+                loop.run(lambda: folder.save(loop.state_dict()), on_epoch or (lambda _: None))
             except (Interrupted, UnreadableSampleError):
-                folder.save(run.state_dict())
+                folder.save(loop.state_dict())
                 raise
             except DivergenceError as error:
-                raise DivergenceError(f"{error} {folder.path} keeps the state after epoch {run.epoch}.") from None
-            result = run.result(config=config, machine=machine(str(run.device)), versions=versions())
+                raise DivergenceError(f"{error} {folder.path} keeps the state after epoch {loop.epoch}.") from None
+            result = RunResult.of_epochs(
+                loop.history,
+                config=config,
+                parameters=sum(p.numel() for p in encoder.parameters()),
+                machine=machine(device),
+                versions=versions(),
+            )
             folder.finish(result, encoder, keep_checkpoint=keep_checkpoint)
     return result
 
@@ -132,7 +141,8 @@ def check_run(
         UnwritableError: `out` cannot be written to.
     """
     plan = Plan.of(data, settings, model)
-    plan.check(device, resume=resume, force=force)
+    plan.check(resume=resume, force=force)
+    checked_device(device)
     RunFolder(Path(out)).check(plan.config(), resume=resume, force=force)
 
 
@@ -160,17 +170,39 @@ class Plan:
             settings = Settings() if usual is None else usual.settings
         if isinstance(model, nn.Module):
             return cls(data=data, settings=settings, model=model)
-        if model is None and usual is None:
-            raise ValueError(f"{data.name} has no recipe to take a model from: say what to train with model=.")
-        options = {"encoder": model} if isinstance(model, str) else model or (usual.model if usual else {})
+        if model is None:
+            if usual is None:
+                raise ValueError(f"{data.name} has no recipe to take a model from: say what to train with model=.")
+            model = usual.model
+        options = {"encoder": model} if isinstance(model, str) else model
         return cls(data=data, settings=settings, model_options=options)
+
+    @classmethod
+    def recorded(cls, out: str | Path) -> Plan:
+        """Read what the run in a folder trains, as it was begun.
+
+        Raises:
+            FileNotFoundError: The folder holds no run.
+            ValueError: Its configuration is damaged, or its data were made in Python and cannot be loaded by name.
+        """
+        folder = RunFolder(Path(out))
+        config = folder.read_begun()
+        if "data_options" not in config:
+            raise ValueError(f"{out} holds a run on data made in Python: continue it from there, with resume=True.")
+        try:
+            settings = Settings.from_dict({each.name: config[each.name] for each in fields(Settings)})
+        except KeyError as error:
+            raise ValueError(f"{folder.config} is damaged ({error.args[0]} is missing). {BEGIN_AGAIN}") from None
+        except (ValueError, TypeError) as error:
+            raise ValueError(f"{folder.config} is damaged ({str(error).rstrip('.')}). {BEGIN_AGAIN}") from None
+        return cls(data=DataSource.of_run(config), settings=settings, model_options=config["model_options"])
 
     @property
     def source(self) -> DataSource | None:
         """Where the data come from; None for data made in Python."""
         return self.data.source if isinstance(self.data, RetrievalData) else self.data
 
-    def check(self, device: str | None, *, resume: bool, force: bool) -> None:
+    def check(self, *, resume: bool, force: bool) -> None:
         """Check the arguments of `train` without loading anything.
 
         Raises:
@@ -178,7 +210,6 @@ class Plan:
         """
         if resume and force:
             raise ValueError("resume=True continues a run and force=True overwrites it: set one of them.")
-        checked_device(device)
         if self.model is None:
             check_encoder(**self.model_options)
         if isinstance(self.data, DataSource):
@@ -198,28 +229,23 @@ class Plan:
         return config
 
     def load_data(self, *, progress: bool) -> RetrievalData:
-        """Load the data, without any effect on torch's random numbers."""
-        if isinstance(self.data, RetrievalData):
-            return self.data
-        with torch.random.fork_rng(devices=[]):
-            return self.data.load(progress=progress)
+        """Load the data, unless they are."""
+        return self.data if isinstance(self.data, RetrievalData) else self.data.load(progress=progress)
 
     def build_model(self) -> nn.Module:
-        """Build the encoder; the seed decides its weights unless they are pretrained."""
-        if self.model is not None:
-            return self.model
+        """Seed torch, which decides weights and dropout, and build the encoder, unless the model is a module."""
         torch.manual_seed(self.settings.seed)
-        return make_encoder(**self.model_options)
+        return make_encoder(**self.model_options) if self.model is None else self.model
 
 
-def _load(run: TrainingLoop, state: dict[str, Any], folder: RunFolder) -> None:
+def _load(loop: TrainingLoop, state: dict[str, Any], folder: RunFolder) -> None:
     """Continue from a checkpoint.
 
     Raises:
         ValueError: The checkpoint belongs to another run.
     """
     try:
-        run.load_state_dict(state)
+        loop.load_state_dict(state)
     except (KeyError, RuntimeError, ValueError, TypeError, AttributeError, IndexError) as error:
         raise ValueError(
             f"{folder.checkpoints.newest} does not fit the run in {folder.config} ({first_line(error)}): put the right "

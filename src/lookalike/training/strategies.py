@@ -1,8 +1,9 @@
-"""Settings -> sampler and loss: the five ways to choose negatives that the paper compares."""
+"""Turn settings into a sampler, a loss and an optimizer."""
 
 from __future__ import annotations
 
 import logging
+import math
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
@@ -17,66 +18,94 @@ from lookalike.samplers import EpochBatchSampler, LSHBatchSampler, PreEpochBatch
 from lookalike.samplers.warmup import compile_kernels
 from lookalike.search import hamming_topk, search_device
 from lookalike.search.cuda import SHAPES
+from lookalike.training.settings import WITHOUT_MINING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from torch import Tensor
+    from torch import Tensor, nn
 
     from lookalike.data.retrieval import TrainingPart
     from lookalike.training.settings import Settings
+    from lookalike.utils.lists import Lists
 
-HARD_FRACTION = 0.5  # of BatchHard
+HARD_FRACTION = 0.5  # of the negatives, for BatchHard
 
 
 class Sampled(Protocol):
-    """What a sampler asks of a `TrainingPart`."""
+    """The part of a `TrainingPart` that a sampler needs."""
 
     @property
     def labels(self) -> Tensor | None:
-        """One per sample or pair."""
+        """One label per sample or pair."""
 
     @property
     def pairs(self) -> int | None:
-        """How many, for paired data."""
+        """Number of pairs; None for labelled data."""
 
 
-def make_sampler(part: Sampled, settings: Settings, exclude: tuple[Tensor, Tensor] | None = None) -> EpochBatchSampler:
-    """Make the sampler of a strategy; `exclude` holds the ids to exclude as negatives, per sample."""
-    common: dict[str, Any] = {"pairs": part.pairs, "seed": settings.seed}
+def make_sampler(part: Sampled, settings: Settings, exclude: Lists | None = None) -> EpochBatchSampler:
+    """Make the sampler that the settings ask for; `exclude` lists ids to exclude as negatives, per sample."""
     batch_size = settings.pairs_per_batch * (2 if part.pairs is None else 1)
-    if settings.sampler in ("random", "batchhard"):
-        return RandomBatchSampler(part.labels, batch_size, **common)
+    common: dict[str, Any] = {"batch_size": batch_size, "pairs": part.pairs, "seed": settings.seed}
+    if settings.sampler in WITHOUT_MINING:
+        return RandomBatchSampler(part.labels, **common)
     common |= {
         "filters": Filters(exclude=exclude),
         "hardness": settings.hardness,
         "clusters": settings.clusters,
         "method": settings.method,
     }
-    if settings.sampler == "lsh":
-        return LSHBatchSampler(
-            part.labels,
-            batch_size,
-            bits=settings.bits,
-            target_overlap=settings.target_overlap,
-            guard=settings.guard,
-            **common,
-        )
-    return PreEpochBatchSampler(part.labels, batch_size, mode=settings.sampler, **common)
+    if settings.sampler != "lsh":
+        return PreEpochBatchSampler(part.labels, mode=settings.sampler, **common)
+    return LSHBatchSampler(
+        part.labels, bits=settings.bits, target_overlap=settings.target_overlap, guard=settings.guard, **common
+    )
 
 
-def compile_ahead(
-    part: TrainingPart, settings: Settings, exclude: tuple[Tensor, Tensor] | None, device: torch.device
-) -> None:
-    """Compile every kernel that `make_sampler` of the same arguments will use, so that no epoch is timed doing it.
+def make_loss(settings: Settings) -> InfoNCE:
+    """Make the loss: InfoNCE, over the hardest half of the negatives for BatchHard."""
+    return InfoNCE(
+        settings.temperature,
+        label_smoothing=settings.label_smoothing,
+        hard_fraction=HARD_FRACTION if settings.sampler == "batchhard" else None,
+    )
+
+
+def make_optimizer(modules: list[nn.Module], settings: Settings, device: torch.device) -> torch.optim.Optimizer:
+    """Make AdamW; norms, biases and the temperature, which have fewer than two dimensions, do not decay."""
+    parameters = [p for module in modules for p in module.parameters() if p.requires_grad]
+    groups = [
+        {"params": [p for p in parameters if p.ndim > 1], "weight_decay": settings.weight_decay},
+        {"params": [p for p in parameters if p.ndim < 2], "weight_decay": 0.0},
+    ]
+    return torch.optim.AdamW(groups, lr=settings.learning_rate, fused=device.type == "cuda")
+
+
+def schedule(step: int, num_steps: int, warmup: float) -> float:
+    """Return the factor of the learning rate: a linear rise, then half a cosine down to zero."""
+    rising = max(1, round(warmup * num_steps))
+    if step < rising:
+        return (step + 1) / rising
+    return (1 + math.cos(math.pi * (step - rising) / max(1, num_steps - rising))) / 2
+
+
+def step_precision(settings: Settings, device: torch.device) -> torch.dtype:
+    """Return bfloat16 for a GPU that supports it, float16 for other GPUs, and float32 otherwise."""
+    if device.type != "cuda" or not settings.mixed_precision:
+        return torch.float32
+    return torch.bfloat16 if torch.cuda.is_bf16_supported() else torch.float16
+
+
+def compile_ahead(part: TrainingPart, settings: Settings, exclude: Lists | None, device: torch.device) -> None:
+    """Compile every kernel that `make_sampler` of the same arguments will use, so that no timed epoch has to.
 
     A sampler of the same kind mines a miniature of the data for a few epochs.
     """
     n = 64
-    if settings.sampler == "lsh":  # a miniature is searched without kernels, so these are named
-        lengths = [settings.bits] if isinstance(settings.bits, int) else _any_lengths()
+    if settings.sampler == "lsh":  # a miniature is searched without kernels, so they are named here
         compile_kernels()
-        for bits in lengths:
+        for bits in [settings.bits] if isinstance(settings.bits, int) else _lengths_of_programs():
             if search_device(device, bits, GRAPH_NEIGHBOURS).type == "cuda":
                 codes = torch.zeros(n, bits // 8, dtype=torch.uint8, device=device)
                 hamming_topk(codes, codes, GRAPH_NEIGHBOURS, query_labels=torch.arange(n), backend="cuda")
@@ -84,10 +113,10 @@ def compile_ahead(
         small = _Miniature(labels=torch.arange(n) // 2, pairs=None)
     else:
         small = _Miniature(labels=None if part.labels is None else torch.arange(n), pairs=n)
-    none_excluded = torch.zeros(n + 1, dtype=torch.int64), torch.zeros(0, dtype=torch.int64)
-    sampler = make_sampler(small, replace(settings, pairs_per_batch=8), None if exclude is None else none_excluded)
+    nothing = torch.zeros(n + 1, dtype=torch.int64), torch.zeros(0, dtype=torch.int64)
+    sampler = make_sampler(small, replace(settings, pairs_per_batch=8), None if exclude is None else nothing)
     x = torch.randn(n, 8, generator=torch.Generator().manual_seed(0)).to(device)
-    with _silent():  # what it warns of concerns the miniature
+    with _silent():  # its warnings concern the miniature
         for _ in range(3):
             if isinstance(sampler, PreEpochBatchSampler) and sampler.mode == "full":
                 sampler.refresh(**_towers(small, x))
@@ -95,8 +124,8 @@ def compile_ahead(
                 sampler.observe(ids, **_towers(small, x[ids]))
 
 
-def _any_lengths() -> list[int]:
-    """Return a code length for each CUDA program that a sampler may need which chooses its bits by itself."""
+def _lengths_of_programs() -> list[int]:
+    """Return one code length for each CUDA program that bits="auto" may need."""
     return [32 * words for words in SHAPES if 32 * words <= MAX_BITS]
 
 
@@ -104,6 +133,10 @@ def _any_lengths() -> list[int]:
 class _Miniature:
     labels: Tensor | None
     pairs: int | None
+
+
+def _towers(part: Sampled, x: Tensor) -> dict[str, Tensor]:
+    return {"embeddings": x} if part.pairs is None else {"query": x, "reference": x}
 
 
 @contextmanager
@@ -114,16 +147,3 @@ def _silent() -> Iterator[None]:
         yield
     finally:
         logger.disabled = before
-
-
-def _towers(part: Sampled, x: Tensor) -> dict[str, Tensor]:
-    return {"embeddings": x} if part.pairs is None else {"query": x, "reference": x}
-
-
-def make_loss(settings: Settings) -> InfoNCE:
-    """Make the loss of a strategy."""
-    return InfoNCE(
-        settings.temperature,
-        label_smoothing=settings.label_smoothing,
-        hard_fraction=HARD_FRACTION if settings.sampler == "batchhard" else None,
-    )

@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from lookalike.data import DataSource
-from lookalike.training.comparison import train_by_name
 from lookalike.training.embedding import load_run_model
 from lookalike.training.encoders import make_encoder, save_model
-from lookalike.training.runs import RunFolder
+from lookalike.training.run import train
+from lookalike.training.run_folder import RunFolder
 from lookalike.training.settings import Settings
 from tests.training.encoders.tiny import save_image_model, save_text_model
 
@@ -22,7 +22,7 @@ def trained_on_texts(tmp_path, encoder, **options):
     )
     source = DataSource("texts", str(tmp_path / "pairs.jsonl"), {"test_share": 0.4})
     settings = Settings(epochs=1, pairs_per_batch=4, bits=64, learning_rate=0.01)
-    train_by_name(source, settings, tmp_path / "run", model={"encoder": encoder, **options}, show_progress=False)
+    train(source, settings, out=tmp_path / "run", model={"encoder": encoder, **options}, progress=False)
     return RunFolder(tmp_path / "run")
 
 

@@ -10,11 +10,11 @@ import torch
 
 from lookalike.data import DataSource
 from lookalike.mining.sources import load_model
-from lookalike.training.comparison import train_by_name
 from lookalike.training.embedding import load_run_model
 from lookalike.training.encoders import make_encoder, save_model
 from lookalike.training.encoders.images import load_weights
-from lookalike.training.runs import RunFolder
+from lookalike.training.run import train
+from lookalike.training.run_folder import RunFolder
 from lookalike.training.settings import Settings
 from tests.training.encoders.tiny import save_text_model
 
@@ -143,7 +143,7 @@ def test_no_code_of_a_run_is_run(sentence_model, tmp_path, poison, kind):
     )
     source = DataSource("texts", str(tmp_path / "pairs.jsonl"), {"test_share": 0.4})
     options = {"encoder": f"{kind}:{sentence_model}"}
-    train_by_name(source, Settings(epochs=1, pairs_per_batch=4, bits=64), tmp_path / "run", model=options)
+    train(source, Settings(epochs=1, pairs_per_batch=4, bits=64), out=tmp_path / "run", model=options)
     folder = RunFolder(tmp_path / "run")
     (folder.model / "evil.py").write_text(EVIL.format(marker=str(folder.path / "marker")))
     poison(folder.model)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from torch import nn
 
-__all__ = ["ENCODERS", "ConvNet", "check_encoder", "load_saved", "make_encoder", "save_model"]
+__all__ = ["ENCODERS", "ConvNet", "check_encoder", "load_saved", "make_encoder", "model_name", "save_model"]
 
 ENCODERS = {  # kind: what it is, module, function
     "convnet": ("the built-in network for glyphs", "convnet", "ConvNet"),
@@ -84,6 +84,11 @@ def load_saved(folder: Path, encoder: str = "convnet", **options: Any) -> nn.Mod
     model = make_encoder(encoder, **options)
     load_weights(model, folder / WEIGHTS)
     return model
+
+
+def model_name(model: nn.Module) -> str:
+    """Return the class and the size of a model, as results name it."""
+    return f"{type(model).__name__} of {sum(p.numel() for p in model.parameters()):,} parameters"
 
 
 def _builder(encoder: str, options: dict[str, Any]) -> tuple[Callable[..., nn.Module], str]:

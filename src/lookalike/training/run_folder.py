@@ -1,11 +1,11 @@
-"""A run's folder. This file alone knows what is in it:
+"""The folder of a run. Only this file knows what is in it:
 
 run.json                  the configuration
-metrics.jsonl             a line per epoch; epoch 0 is the model before training
-checkpoint.pt             the newest state, and
-checkpoint.previous.pt    the one before it; both are removed when the run ends, unless they are asked for
+metrics.jsonl             one line per epoch; epoch 0 is the model before training
+checkpoint.pt             the newest state
+checkpoint.previous.pt    the one before it; both are removed when the run ends, unless they are to be kept
 model/                    the trained model, in the format of its library
-result.json               the outcome; its presence says that the run is finished
+result.json               the outcome; its presence marks a finished run
 """
 
 from __future__ import annotations
@@ -31,15 +31,18 @@ if TYPE_CHECKING:
 logger = logging.getLogger("lookalike")
 
 CONFIG, METRICS, RESULT, MODEL = "run.json", "metrics.jsonl", "result.json", "model"
-MAY_CHANGE = ("data_root",)  # data that were moved are the same data: their checksum says so
-BEGIN_ANEW = "force=True begins the run again, out= chooses another folder."
-NUMBER = (int, float)
+MAY_CHANGE = ("data_root",)  # data may move; their checksum tells whether they are the same
+BEGIN_AGAIN = "force=True begins the run again, out= chooses another folder."
 EXPECTED_CONFIG = {"sampler": str, "seed": int, "epochs": int, "data": str, "model": str, "model_options": dict}
-EXPECTED_RESULT = {"config": dict, "metrics": dict, "seconds": NUMBER, "kept_bytes": int}
+EXPECTED_RESULT = {"config": dict, "metrics": dict, "seconds": (int, float), "kept_bytes": int}
 
 
 class RunFolder:
-    """Where a training run leaves its traces. Every file is whole or absent, whenever the process is killed."""
+    """The files of a run. Each is complete or absent, at whatever moment the process is killed.
+
+    Args:
+        path: The folder, which need not exist yet.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -54,7 +57,7 @@ class RunFolder:
 
     @contextmanager
     def held(self, config: dict[str, Any], *, resume: bool, force: bool) -> Iterator[None]:
-        """Hold the folder for this process, once a run with this configuration may begin or continue in it.
+        """Lock the folder, and check that a run with this configuration may begin or continue in it.
 
         Args:
             config: The configuration, or the part of it that is known already.
@@ -66,13 +69,15 @@ class RunFolder:
             UnwritableError: It cannot be written to.
             ValueError: It holds another run, or one that must be resumed or overwritten explicitly.
         """
-        self._check_path()
+        nearest = next((each for each in (self.path, *self.path.parents) if each.exists()), None)
+        if nearest is not None and not nearest.is_dir():
+            raise ValueError(f"{nearest} is a file; a run needs a folder.")
         with locked(self.path):
             self._check_contents(config, resume=resume, force=force)
             yield
 
     def check(self, config: dict[str, Any], *, resume: bool, force: bool) -> None:
-        """Raise what `held` raises, and let go of the folder; a finished run that is resumed need not be free.
+        """Raise what `held` raises; another process may hold a finished run that is only to be read.
 
         Raises:
             FolderInUseError: Another process trains in it.
@@ -84,11 +89,6 @@ class RunFolder:
             return
         with self.held(config, resume=resume, force=force):
             pass
-
-    def _check_path(self) -> None:
-        nearest = next((each for each in (self.path, *self.path.parents) if each.exists()), None)
-        if nearest is not None and not nearest.is_dir():
-            raise ValueError(f"{nearest} is a file; a run needs a folder.")
 
     def _check_contents(self, config: dict[str, Any], *, resume: bool, force: bool) -> None:
         if not self.config.exists():
@@ -105,15 +105,15 @@ class RunFolder:
             raise ValueError(f"{self.path} holds {state}; force=True overwrites it, out= chooses another folder.")
 
     def check_unchanged(self, config: dict[str, Any]) -> None:
-        """Check a configuration, or a part of it, against that of the run in the folder.
+        """Compare a configuration, or a part of it, with that of the run in the folder.
 
         Raises:
             ValueError: They differ, or the configuration in the folder is damaged.
         """
-        before = self.read_begun()
+        before, now = self.read_begun(), json.loads(json.dumps(config))
         differing = [
             f"{name} was {before.get(name)!r}, now {value!r}"
-            for name, value in sorted(config.items())
+            for name, value in sorted(now.items())
             if before.get(name) != value and name not in MAY_CHANGE
         ]
         if differing:
@@ -127,17 +127,17 @@ class RunFolder:
         return self.checkpoints.previous, self.checkpoints.newest
 
     def begin(self, config: dict[str, Any], *, resume: bool, force: bool) -> dict[str, Any] | None:
-        """Write the configuration, and return the state to go on from, if there is one.
+        """Write the whole configuration, and return the state to continue from, if there is one.
 
         Raises:
-            ValueError: The folder holds another run, or one that must be resumed or overwritten explicitly.
+            ValueError: The run in the folder differs in what `held` did not know yet, or its checkpoints are damaged.
         """
         is_begun = resume and self.config.exists()
         if is_begun:
             self.check_unchanged(config)
         with writable(self.path):
             remove_leftovers(self.config, self.metrics, self.result, self.model, self.analysis, *self._states)
-            if force and not resume:
+            if force:
                 self.clear()
             write_text(self.config, json.dumps(config, indent=2) + "\n")
         if not is_begun:
@@ -148,13 +148,13 @@ class RunFolder:
             except ValueError as error:
                 raise ValueError(f"{error}: force=True begins the run again.") from error
         if self.metrics.exists() and self.metrics.stat().st_size:
-            logger.warning("%s holds metrics but no checkpoint: the run begins anew.", self.path)
+            logger.warning("%s holds metrics but no checkpoint: the run begins again.", self.path)
         return None
 
     def clear(self) -> None:
-        """Remove a run, in an order that leaves no moment in which one file speaks of another run than the others.
+        """Remove the run in an order in which no file is ever left beside files of another run.
 
-        The result goes first, since its presence says that a run is finished, and the configuration last.
+        The result goes first, since its presence marks a finished run, and the configuration last.
         """
         for path in (self.result, self.analysis, *self._states, self.metrics):
             path.unlink(missing_ok=True)
@@ -163,7 +163,7 @@ class RunFolder:
         self.config.unlink(missing_ok=True)
 
     def read_config(self) -> dict[str, Any]:
-        """Read the configuration that the run was begun with.
+        """Read the configuration.
 
         Raises:
             FileNotFoundError: There is no run.
@@ -174,22 +174,22 @@ class RunFolder:
         return _read_object(self.config, EXPECTED_CONFIG)
 
     def read_begun(self) -> dict[str, Any]:
-        """Read the configuration of a run that is to be continued.
+        """Read the configuration of a run to continue.
 
         Raises:
             FileNotFoundError: There is no run.
-            ValueError: The file is damaged; says how to begin anew.
+            ValueError: The file is damaged; the message says how to begin again.
         """
         try:
             return self.read_config()
         except ValueError as error:
-            raise ValueError(f"{error} {BEGIN_ANEW}") from None
+            raise ValueError(f"{error} {BEGIN_AGAIN}") from None
 
     def read_result(self) -> RunResult:
         """Read the result of a finished run.
 
         Raises:
-            ValueError: The file is damaged.
+            ValueError: The file is damaged; the message says how to repair it.
         """
         try:
             return RunResult.from_json(_read_object(self.result, EXPECTED_RESULT))
@@ -198,31 +198,30 @@ class RunFolder:
             way = "Remove it, and resume=True writes it again" if kept else "force=True trains the run again"
             raise ValueError(f"{error} {way}.") from None
 
-    def remove_checkpoints(self) -> None:
-        """Remove the checkpoints of a finished run, if it has any."""
-        if self.checkpoints.exist():
-            with locked(self.path):
-                self.checkpoints.remove()
-
     def save(self, state: dict[str, Any]) -> None:
-        """Save a checkpoint, and make the metrics say what it knows.
+        """Save a checkpoint, and the metrics of the epochs in it.
 
         Raises:
             DiskFullError: There is no room; what was saved before is kept.
         """
         with self._room("a checkpoint"):
             self.checkpoints.save(state)
-            epochs = [state["zero_shot"]] if state["zero_shot"] is not None else []
-            write_text(self.metrics, "".join(json.dumps(epoch) + "\n" for epoch in [*epochs, *state["history"]]))
+            write_text(self.metrics, "".join(json.dumps(epoch) + "\n" for epoch in state["history"]))
 
     def finish(self, result: RunResult, model: nn.Module, *, keep_checkpoint: bool) -> None:
-        """Write the model and then the result, which says that the run is finished."""
+        """Write the model and then the result, which marks the run as finished."""
         with self._room("the model"):
             with replacing_folder(self.model) as temporary:
                 save_model(model, temporary)
             write_text(self.result, json.dumps(result.as_json(), indent=2) + "\n")
         if not keep_checkpoint:
             self.checkpoints.remove()
+
+    def remove_checkpoints(self) -> None:
+        """Remove the checkpoints of a finished run, if it has any."""
+        if self.checkpoints.exist():
+            with locked(self.path):
+                self.checkpoints.remove()
 
     @contextmanager
     def _room(self, what: str) -> Iterator[None]:
@@ -231,10 +230,10 @@ class RunFolder:
 
 
 def _read_object(path: Path, expected: dict[str, Any]) -> dict[str, Any]:
-    """Read a JSON object that has some keys.
+    """Read a JSON object with some entries of known types.
 
     Raises:
-        ValueError: It is damaged.
+        ValueError: The file is damaged.
     """
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
