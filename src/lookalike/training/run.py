@@ -7,7 +7,7 @@ depends on the seed, the epoch and the step alone, so that a run that was killed
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +21,7 @@ from lookalike.training.errors import DivergenceError, Interrupted, UnreadableSa
 from lookalike.training.interruptions import stop_requests
 from lookalike.training.loop import TrainingLoop, model_name
 from lookalike.training.recipes import recipe
-from lookalike.training.runs import RunFolder
+from lookalike.training.runs import BEGIN_ANEW, RunFolder
 from lookalike.training.settings import Settings
 from lookalike.utils.machine import checked_device, machine, versions
 from lookalike.utils.messages import first_line
@@ -164,6 +164,26 @@ class Plan:
             raise ValueError(f"{data.name} has no recipe to take a model from: say what to train with model=.")
         options = {"encoder": model} if isinstance(model, str) else model or (usual.model if usual else {})
         return cls(data=data, settings=settings, model_options=options)
+
+    @classmethod
+    def recorded(cls, out: str | Path) -> Plan:
+        """Read what the run in a folder trains, as it was begun.
+
+        Raises:
+            FileNotFoundError: The folder holds no run.
+            ValueError: Its configuration is damaged, or its data were made in Python and cannot be loaded by name.
+        """
+        folder = RunFolder(Path(out))
+        config = folder.read_begun()
+        if "data_options" not in config:
+            raise ValueError(f"{out} holds a run on data made in Python: continue it from there, with resume=True.")
+        try:
+            settings = Settings.from_dict({each.name: config[each.name] for each in fields(Settings)})
+        except KeyError as error:
+            raise ValueError(f"{folder.config} is damaged ({error.args[0]} is missing). {BEGIN_ANEW}") from None
+        except (ValueError, TypeError) as error:
+            raise ValueError(f"{folder.config} is damaged ({str(error).rstrip('.')}). {BEGIN_ANEW}") from None
+        return cls(data=DataSource.of_run(config), settings=settings, model_options=config["model_options"])
 
     @property
     def source(self) -> DataSource | None:
