@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from lookalike.cli.parsing import Flag, Hint, Positional, integers, parse
+from lookalike.cli.parsing import Flag, Hint, Positional, parse
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -24,7 +24,7 @@ class Options:
     """Embeddings (.npy, .npz, .safetensors, .parquet), or the folder of a run."""
     labels: Path | None = None
     """Labels of the embeddings: a .npy file, or one label per line."""
-    bits: Annotated[str, Hint(value="INT,INT,...")] = "128,256,512,1024"
+    bits: tuple[int, ...] = (128, 256, 512, 1024)
     """Code lengths to compare, multiples of 8."""
     k: int = 128
     """Hard negatives per anchor."""
@@ -39,7 +39,6 @@ class Options:
 def main(args: list[str]) -> None:
     """Compare the hard negatives found in bits with the true ones: overlap, rank, similarity, bounds, speed."""
     options = parse(Options, args, "analyze", main.__doc__)
-    bits = integers("--bits", options.bits)
     source = options.source
     is_run = source.is_dir()
     beside = source / "analysis.json" if is_run else source.with_name(source.name.split(":")[0] + ".analysis.json")
@@ -64,7 +63,7 @@ def main(args: list[str]) -> None:
         x = load_embeddings(source, min_rows=options.k + 1)
         if options.labels is not None:
             labels = load_labels(options.labels, len(x))
-    result = analyze(x, labels, bits=bits, k=options.k, anchors=options.anchors, progress=True)
+    result = analyze(x, labels, bits=options.bits, k=options.k, anchors=options.anchors, progress=True)
     write_text(out, json.dumps(result, indent=1) + "\n")
     console = Console()
     _print_table(console, result)

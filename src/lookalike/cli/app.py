@@ -40,6 +40,11 @@ def integers(option: str, text: str) -> list[int]:
         raise ValueError(f"{option} takes integers with commas between them, such as 128,512, got {text!r}.") from None
 
 
+@app.command(hidden=True)
+def _nothing() -> None:
+    """A single command would lose its name."""
+
+
 def bridge(args: list[str]) -> None:
     """Run a command that is not converted yet."""
     try:

@@ -7,16 +7,16 @@ from typing import Any
 
 import yaml
 
-from lookalike.cli.options import flatten, options_of
+from lookalike.cli.options import Option, flatten, options_of
 from lookalike.utils.messages import suggestion
 
-KINDS: dict[Any, tuple[Any, str]] = {  # what a file may hold for an option of a type
-    bool: (bool, "true or false"),
-    int: (int, "an integer"),
-    float: (int | float, "a number"),
-    str: (str, "text"),
-    Path: (str, "a path"),
-    dict: (dict, "a mapping"),
+ACCEPTED: dict[Any, Any] = {  # what a file may hold for an option of a type
+    bool: bool,
+    int: int,
+    float: int | float,
+    str: str,
+    Path: str,
+    dict: dict,
 }
 
 
@@ -47,11 +47,12 @@ def read_config(path: Path | None, options: type) -> dict[str, Any]:
     if path is None:
         return {}
     try:
-        values = yaml.load(path.read_text(encoding="utf-8"), _Loader)  # noqa: S506 - derived from SafeLoader
+        with path.open(encoding="utf-8") as file:
+            values = yaml.load(file, _Loader)  # noqa: S506 - derived from SafeLoader
     except FileNotFoundError:
         raise FileNotFoundError(f"{path}: there is no such configuration file.") from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path} cannot be read as YAML: {' '.join(str(error).split())}.") from None
+        raise ValueError(f"{path} is not valid YAML ({' '.join(str(error).split())}).") from None
     if values is None:
         return {}
     if not isinstance(values, dict):
@@ -70,14 +71,19 @@ def _converted(path: Path, name: str, value: Any, options: type) -> Any:
         raise ValueError(f"{path}: there is no option {name!r}{suggestion(name, _in_files(options))}")
     if not known[name].in_config:
         raise ValueError(f"{path}: {name} cannot be set in a file; type {known[name].flag} instead.")
-    kinds = known[name].kinds
-    if value is None and NoneType in kinds:
+    if not known[name].is_tuple:
+        return _single(path, known[name], value)
+    values = value.split(",") if isinstance(value, str) else value if isinstance(value, list) else [value]
+    return tuple(_single(path, known[name], each) for each in values)
+
+
+def _single(path: Path, option: Option, value: Any) -> Any:
+    if value is None and NoneType in option.kinds:
         return None
-    for kind, (accepted, _) in KINDS.items():
-        if kind in kinds and isinstance(value, accepted) and (kind is bool or not isinstance(value, bool)):
+    for kind, accepted in ACCEPTED.items():
+        if kind in option.kinds and isinstance(value, accepted) and (kind is bool or not isinstance(value, bool)):
             return kind(value)
-    expected = " or ".join(text for kind, (_, text) in KINDS.items() if kind in kinds)
-    raise ValueError(f"{path}: {name} must be {expected}, got {value!r}.")
+    raise ValueError(f"{path}: {option.name} must be {option.expected}, got {value!r}.")
 
 
 def print_config(options: Any) -> None:
@@ -93,4 +99,6 @@ def _in_files(options: type) -> list[str]:
 
 
 def _plain(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return [_plain(each) for each in value]
     return str(value) if isinstance(value, Path) else value

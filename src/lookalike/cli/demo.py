@@ -3,9 +3,9 @@
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Any
 
-from lookalike.cli.parsing import Hint, integers, parse
+from lookalike.cli.parsing import parse
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,7 +18,7 @@ class Options:
     """Dimension of the embeddings."""
     k: int = 128
     """Hard negatives per embedding."""
-    bits: Annotated[str, Hint(value="INT,INT,...")] = "128,256,512,1024"
+    bits: tuple[int, ...] = (128, 256, 512, 1024)
     """Code lengths to compare, multiples of 8."""
     seed: int = 0
     """Seed of the embeddings and of the rotation."""
@@ -27,7 +27,7 @@ class Options:
 def main(args: list[str]) -> None:
     """Make clustered embeddings, find their hard negatives exactly and in bits, and show overlap, time and memory."""
     options = parse(Options, args, "demo", main.__doc__)
-    lengths = sorted(integers("--bits", options.bits))
+    lengths = sorted(options.bits)
     from rich.console import Console
     from rich.table import Table
 

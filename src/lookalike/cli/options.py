@@ -10,17 +10,25 @@ from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from types import UnionType
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from tyro.conf import FlagCreatePairsOff, Positional
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-__all__ = ["ConfigFile", "Flag", "Hint", "Option", "Pairs", "Positional", "build", "flatten", "options_of"]
+__all__ = ["ConfigFile", "Flag", "Hint", "Option", "Pairs", "Positional", "Without", "build", "flatten", "options_of"]
 
 T = TypeVar("T")
 UNIONS = (Union, UnionType)
+EXPECTED = {
+    bool: "true or false",
+    int: "an integer",
+    float: "a number",
+    str: "text",
+    Path: "a path",
+    dict: "names with values",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,6 +39,13 @@ class Hint:
     """The default, where the declared one is not all there is to say."""
     value: str | None = None
     """The value to type, where its type does not say enough."""
+
+
+class Without:
+    """Leave fields out of a group, in an annotation: `Annotated[Settings, Without("seed")]`."""
+
+    def __init__(self, *names: str) -> None:
+        self.names = names
 
 
 class _Once:
@@ -85,12 +100,31 @@ class Option:
         return bool(self.annotation == Pairs)
 
     @property
+    def is_tuple(self) -> bool:
+        """Whether it takes several values."""
+        return get_origin(_bare(self.annotation)) is tuple
+
+    @property
     def kinds(self) -> tuple[Any, ...]:
-        """The types that its value may have."""
-        kind = self.annotation
-        while get_origin(kind) is Annotated:
+        """The types that its value may have, or each of the values of a list."""
+        kind = _bare(self.annotation)
+        if get_origin(kind) is tuple:
             kind = get_args(kind)[0]
-        return tuple(get_origin(each) or each for each in (get_args(kind) if get_origin(kind) in UNIONS else (kind,)))
+        kinds = get_args(kind) if get_origin(kind) in UNIONS else (kind,)
+        return tuple(str if get_origin(each) is Literal else get_origin(each) or each for each in kinds)
+
+    @property
+    def expected(self) -> str:
+        """The types that its value may have, in words."""
+        kinds = [kind for kind in EXPECTED if kind in self.kinds and not (kind is str and self.choices)]
+        return " or ".join([*(EXPECTED[kind] for kind in kinds), *self.choices])
+
+    @property
+    def choices(self) -> tuple[str, ...]:
+        """The words that its value may be."""
+        kind = _bare(self.annotation)
+        kinds = get_args(kind) if get_origin(kind) in UNIONS else (kind,)
+        return tuple(word for each in kinds if get_origin(each) is Literal for word in get_args(each))
 
     @property
     def _markers(self) -> tuple[Any, ...]:
@@ -103,6 +137,16 @@ class Option:
             return self.name.upper()
         return "--" + (self.name.removesuffix("s") if self.is_pairs else self.name).replace("_", "-")
 
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """All that can be typed for it."""
+        is_pair = bool in self.kinds and not self.is_flag
+        return (self.flag, self.flag.replace("--", "--no-", 1)) if is_pair else (self.flag,)
+
+
+def _bare(annotation: Any) -> Any:
+    return get_args(annotation)[0] if get_origin(annotation) is Annotated else annotation
+
 
 def options_of(options: type) -> dict[str, Option]:
     """Return the options that a dataclass declares, those of its groups among them, by name."""
@@ -112,8 +156,13 @@ def options_of(options: type) -> dict[str, Option]:
 def _declared(options: type, group: str | None) -> Iterator[Option]:
     hints, helps = get_type_hints(options, include_extras=True), _field_docstrings(options)
     for each in fields(options):
-        if is_dataclass(hints[each.name]):
-            yield from _declared(hints[each.name], each.name)
+        if is_dataclass(inner := _bare(hints[each.name])):
+            left_out = [mark for mark in getattr(hints[each.name], "__metadata__", ()) if isinstance(mark, Without)]
+            yield from (
+                one
+                for one in _declared(inner, each.name)  # type: ignore[arg-type]  # a type, not an instance
+                if not any(one.name in mark.names for mark in left_out)
+            )
             continue
         yield Option(
             name=each.name,
@@ -127,14 +176,17 @@ def _declared(options: type, group: str | None) -> Iterator[Option]:
 @cache
 def _field_docstrings(options: type) -> dict[str, str]:
     """Read the docstrings under the fields of a dataclass, which Python itself does not keep."""
-    tree = ast.parse(textwrap.dedent(inspect.getsource(options))).body[0]
-    body = tree.body if isinstance(tree, ast.ClassDef) else []
-    return {
-        line.target.id: " ".join(str(following.value.value).split())
-        for line, following in pairwise(body)
-        if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name)
-        if isinstance(following, ast.Expr) and isinstance(following.value, ast.Constant)
-    }
+    found: dict[str, str] = {}
+    for base in reversed([each for each in options.__mro__ if is_dataclass(each)]):
+        tree = ast.parse(textwrap.dedent(inspect.getsource(base))).body[0]
+        for line, following in pairwise(tree.body if isinstance(tree, ast.ClassDef) else []):
+            if (
+                isinstance(line, ast.AnnAssign)
+                and isinstance(line.target, ast.Name)
+                and isinstance(following, ast.Expr)
+            ):
+                found[line.target.id] = " ".join(str(ast.literal_eval(following.value)).split())
+    return found
 
 
 def build(options: type[T], values: Mapping[str, Any]) -> T:

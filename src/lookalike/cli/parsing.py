@@ -29,8 +29,8 @@ name arguments (`force=True`), which `lookalike.cli.main` replaces by options (`
 
 A field whose type is a dataclass is a group: its fields become options like the others, in a box of their own in the
 help, titled by the field's name. A boolean becomes `--name` and `--no-name`. A `Flag` becomes `--name` alone, and no
-configuration file holds it: it belongs to one call. `Pairs` collects `--model-option NAME=VALUE`, typed any number of
-times, into the dictionary `model_options`.
+configuration file holds it: it belongs to one call. The values of a tuple are typed with commas between them. `Pairs`
+collects `--model-option NAME=VALUE`, typed any number of times, into the dictionary `model_options`.
 
 A command that reads a configuration file (`--config FILE`) and prints one (`--print-config`) merges what was typed over
 what the file holds, and that over the defaults:
@@ -45,44 +45,31 @@ what the file holds, and that over the defaults:
 
 from __future__ import annotations
 
-import inspect
 import json
 from dataclasses import MISSING, field, make_dataclass
-from functools import cache
 from pathlib import Path
 from types import NoneType
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
 
 import tyro
-from tyro.conf import UseAppendAction
-from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
+from tyro.conf import DisallowNone, FlagCreatePairsOff, UseAppendAction
 
-from lookalike.cli.options import ConfigFile, Flag, Hint, Option, Pairs, Positional, build, options_of
+from lookalike.cli.options import ConfigFile, Flag, Hint, Option, Pairs, Positional, Without, build, options_of
 from lookalike.utils.messages import suggestion
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-__all__ = [
-    "ConfigFile",
-    "Flag",
-    "Hint",
-    "Pairs",
-    "Positional",
-    "build",
-    "integers",
-    "parse",
-    "parse_typed",
-]
+__all__ = ["ConfigFile", "Flag", "Hint", "Pairs", "Positional", "Without", "build", "parse", "parse_typed"]
 
 T = TypeVar("T")
 WORDS = {"true": True, "false": False, "none": None, "null": None}
-METAVARS = {int: "INT", float: "FLOAT", str: "STR", Path: "PATH"}
-EXPECTED = {int: "an integer", float: "a number"}
+METAVARS = {int: "INT", float: "FLOAT", Path: "PATH", str: "NAME"}
+LONGEST_METAVAR = 20
 
 
 def parse(options: type[T], args: Sequence[str], command: str, description: str | None) -> T:
-    """Parse the arguments of a command; print its help and exit where they ask for it.
+    """Parse the arguments of a command; print its help and exit if they ask for it.
 
     Args:
         options: The dataclass that declares its options.
@@ -91,7 +78,7 @@ def parse(options: type[T], args: Sequence[str], command: str, description: str 
         description: What it does, for the help.
 
     Raises:
-        ValueError: There is no such option.
+        ValueError: There is no such option, or its value is of another type.
     """
     return build(options, parse_typed(options, args, command, description))
 
@@ -103,38 +90,39 @@ def parse_typed(
     description: str | None,
     defaults: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Return the options that were typed, by name; otherwise as `parse`.
+    """Return the options that were typed, by name; otherwise like `parse`.
 
     Args:
         options: As in `parse`.
         args: As in `parse`.
         command: As in `parse`.
         description: As in `parse`.
-        defaults: Defaults to show in the help where they differ from those of the dataclass.
+        defaults: Defaults to show in the help instead of those of the dataclass.
     """
     declared, prog = options_of(options), f"lookalike {command}"
     found, unknown = tyro.cli(
         _class_for_tyro(options, defaults or {}),
         prog=prog,
-        description=inspect.cleandoc(description or ""),
+        description=" ".join((description or "").split()),
         args=args,
-        registry=_registry(),
         return_unknown_args=True,
     )
     if unknown:
-        flags = [flag for each in declared.values() if not each.is_positional for flag in _spellings(each)]
-        raise ValueError(_unknown(prog, unknown[0], flags))
-    words = {arg.partition("=")[0].replace("_", "-") for arg in args if arg.startswith("--")}
+        raise ValueError(_unknown(prog, unknown[0], declared.values()))
     typed = {}
     for name, each in declared.items():
         value = getattr(getattr(found, each.group) if each.group else found, name)
-        if words.intersection(_spellings(each)) or (each.is_positional and value != each.default):
-            typed[name] = _pairs(each.flag, value) if each.is_pairs else value
+        if value is not None and value != []:
+            typed[name] = _converted(each, value)
     return typed
 
 
 def _class_for_tyro(options: type, defaults: Mapping[str, Any]) -> Any:
-    """Copy a dataclass without its checks, whose errors tyro would word, and with everything that the help shows."""
+    """Make a class of texts out of a dataclass of values, with what the help shows of them.
+
+    Values are converted afterwards: errors of types and of the dataclass are then worded here, in one line, and an
+    option that was not typed is None.
+    """
     members: dict[str | None, list[Any]] = {None: []}
     for each in options_of(options).values():
         members.setdefault(each.group, []).append(_member(each, defaults))
@@ -142,13 +130,12 @@ def _class_for_tyro(options: type, defaults: Mapping[str, Any]) -> Any:
     for group, content in members.items():
         if group is not None:
             made = make_dataclass(group, content, kw_only=True)
-            made.__doc__ = inspect.cleandoc(hints[group].__doc__ or "")
+            made.__doc__ = (hints[group].__doc__ or "").partition("\n")[0]
             members[None].append((group, made))
     return make_dataclass("Options", members[None], kw_only=True)
 
 
 def _member(each: Option, defaults: Mapping[str, Any]) -> tuple[Any, ...]:
-    annotation = UseAppendAction[list[str]] if each.is_pairs else each.annotation
     shown = tyro.conf.arg(
         name=each.flag.removeprefix("--") if each.is_pairs else None,
         help=each.help,
@@ -156,95 +143,94 @@ def _member(each: Option, defaults: Mapping[str, Any]) -> tuple[Any, ...]:
         metavar=_metavar(each),
         prefix_name=False,
     )
+    if each.is_pairs:
+        return each.name, Annotated[UseAppendAction[list[str]], shown], field(default_factory=list)
+    if each.is_flag:
+        return each.name, Annotated[bool | None, DisallowNone, FlagCreatePairsOff, shown], None
+    if bool in each.kinds:
+        return each.name, Annotated[bool | None, DisallowNone, shown], None
+    if not each.is_positional:
+        return each.name, Annotated[str | None, DisallowNone, shown], None
     if each.is_required:
-        return each.name, Annotated[annotation, shown]
-    default = field(default_factory=list) if each.is_pairs else field(default=each.default)
-    return each.name, Annotated[annotation, shown], default
+        return each.name, Annotated[tuple[str, ...] if each.is_tuple else str, Positional, shown]
+    return each.name, Annotated[str | None, DisallowNone, Positional, shown], None
 
 
 def _default_shown(each: Option, defaults: Mapping[str, Any]) -> str:
     default = defaults.get(each.name, each.default)
     if each.hint.default is not None and each.name not in defaults:
         default = each.hint.default
-    if isinstance(default, bool) and not each.is_flag:
-        default = "yes" if default else "no"
-    if isinstance(default, dict):
+    if isinstance(default, bool):
+        default = "" if each.is_flag else "yes" if default else "no"
+    elif isinstance(default, tuple):
+        default = ",".join(map(str, default))
+    elif isinstance(default, dict):
         default = ", ".join(f"{name}={value}" for name, value in default.items())
-    if default is None or default is False or default in ("", MISSING):
+    if default is None or default in ("", MISSING):
         return "(repeatable)" if each.is_pairs else ""
     return f"(default: {default})"
 
 
 def _metavar(each: Option) -> str | None:
-    """Name the type of a value, without the None of an option that need not be given."""
-    if each.hint.value or each.is_pairs:
-        return each.hint.value or "NAME=VALUE"
+    """Name the value of an option in the help."""
+    if each.hint.value is not None or bool in each.kinds:
+        return each.hint.value
+    if each.is_pairs:
+        return "NAME=VALUE"
     if each.is_positional:
         return each.flag if each.is_required else f"[{each.flag}]"
-    kinds = [kind for kind in each.kinds if kind is not NoneType]
-    return "|".join(METAVARS[kind] for kind in kinds) if all(kind in METAVARS for kind in kinds) else None
+    kinds = [kind for kind in METAVARS if kind in each.kinds and not (kind is str and each.choices)]
+    shown = "|".join([*(METAVARS[kind] for kind in kinds), *each.choices])
+    if len(shown) > LONGEST_METAVAR:
+        shown = METAVARS[str]
+    return f"{shown},{shown},..." if each.is_tuple else shown
 
 
-def _spellings(each: Option) -> tuple[str, ...]:
-    return each.flag, each.flag.replace("--", "--no-", 1)
-
-
-@cache
-def _registry() -> ConstructorRegistry:
-    """Word tyro's errors about numbers."""
-    registry = ConstructorRegistry()
-
-    def rule(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | None:
-        kind = info.type
-        if kind not in EXPECTED:
-            return None
-
-        def convert(texts: list[str]) -> Any:
-            try:
-                return kind(texts[0])
-            except ValueError:
-                raise ValueError(f"expected {EXPECTED[kind]}, got {texts[0]!r}.") from None
-
-        return PrimitiveConstructorSpec(
-            nargs=1,
-            metavar=METAVARS[kind],
-            instance_from_str=convert,
-            is_instance=lambda value: isinstance(value, kind),
-            str_from_instance=lambda value: [str(value)],
-        )
-
-    registry.primitive_rule(rule)
-    return registry
-
-
-def _pairs(flag: str, texts: Iterable[str]) -> dict[str, Any]:
-    """Turn NAME=VALUE into a dictionary; values are numbers, true, false, none, lists, or else text."""
-    found = {}
-    for text in texts:
-        name, equals, value = text.partition("=")
-        if not equals or not name.isidentifier():
-            raise ValueError(f"{flag} takes NAME=VALUE, such as size=224, got {text!r}.")
-        try:
-            found[name] = WORDS[value.lower()] if value.lower() in WORDS else json.loads(value)
-        except json.JSONDecodeError:
-            found[name] = value
-    return found
-
-
-def integers(flag: str, text: str) -> tuple[int, ...]:
-    """Split integers with commas between them.
+def _converted(each: Option, value: Any) -> Any:
+    """Return what was typed as the types of an option want it.
 
     Raises:
-        ValueError: They are something else.
+        ValueError: It cannot be read as any of them.
     """
+    if isinstance(value, bool):
+        return value
+    if each.is_pairs:
+        return dict(_pair(each, text) for text in value)
+    if each.is_tuple:
+        return tuple(_single(each, text.strip()) for text in (value if each.is_positional else value.split(",")))
+    return _single(each, value)
+
+
+def _single(each: Option, text: str) -> Any:
+    if NoneType in each.kinds and str not in each.kinds and text.lower() == "none":
+        return None
+    is_other_word = each.choices and len(each.kinds) > 1 and text not in each.choices
+    for kind in METAVARS:
+        if kind in each.kinds and not (kind is str and is_other_word):
+            try:
+                return kind(text)
+            except ValueError:
+                continue
+    several = " or several with commas between them," if each.is_tuple else ""
+    raise ValueError(f"{each.flag} must be {each.expected},{several} got {text!r}.")
+
+
+def _pair(each: Option, text: str) -> tuple[str, Any]:
+    """Split NAME=VALUE; the value is a number, true, false, none, a list, or else text."""
+    name, equals, value = text.partition("=")
+    if not equals or not name.isidentifier():
+        raise ValueError(f"{each.flag} must be NAME=VALUE, such as size=224, got {text!r}.")
+    if value.lower() in WORDS:
+        return name, WORDS[value.lower()]
     try:
-        return tuple(int(part) for part in text.split(","))
-    except ValueError:
-        raise ValueError(f"{flag} takes integers with commas between them, such as 128,512, got {text!r}.") from None
+        return name, json.loads(value)
+    except json.JSONDecodeError:
+        return name, value
 
 
-def _unknown(prog: str, word: str, flags: Iterable[str]) -> str:
+def _unknown(prog: str, word: str, known: Iterable[Option]) -> str:
     if not word.startswith("-"):
         return f"there is no place for the argument {word!r}. See {prog} --help."
-    flag = word.partition("=")[0]
-    return f"there is no option {flag!r}{suggestion(flag, flags)} See {prog} --help."
+    typed = word.partition("=")[0]
+    flags = [flag for each in known if not each.is_positional for flag in each.flags]
+    return f"there is no option {typed!r}{suggestion(typed, flags)} See {prog} --help."

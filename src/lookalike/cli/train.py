@@ -1,209 +1,181 @@
-"""`lookalike train` and `lookalike compare`."""
+"""`lookalike train`: one run, and a baseline to compare it with."""
 
-import json
+import shlex
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from lookalike.cli.config import print_config, read_config
+from lookalike.cli.parsing import Flag, Hint, parse_typed
+from lookalike.cli.runs import RunOptions, complete, data_name, defaults_shown, print_table, print_whole
+from lookalike.training.recipes import Recipe, recipe
+from lookalike.training.settings import Settings, parse_strategy
 
-from lookalike.cli.app import Device, Force, app
+if TYPE_CHECKING:
+    from rich.console import Console
 
-NAMED_OTHERWISE = {"encoder": "model", "root": "root"}  # what is no option of a reader or of a model
-Data = Annotated[str | None, typer.Argument(help="A data set, or a file of glyphs.", show_default="glyphs")]
-Epochs = Annotated[int | None, typer.Option(min=1, help="Passes over the training set.", show_default="by data set")]
-BatchSize = Annotated[int | None, typer.Option(min=2, help="Pairs per batch.", show_default="by data set")]
-LearningRate = Annotated[float | None, typer.Option("--lr", help="The highest learning rate.", show_default="0.001")]
-Hardness = Annotated[float | None, typer.Option(help="Share of hard negatives in a batch.", show_default="1")]
-Guard = Annotated[
-    float | None, typer.Option(help="Keep likely false negatives of lsh apart, as 0.95 does; less for more.")
-]
-TrackOverlap = Annotated[bool, typer.Option("--track-overlap", help="Measure every epoch what bits find.")]
-EvaluateEvery = Annotated[
-    int | None,
-    typer.Option(min=0, help="Epochs between evaluations; 0: none in between.", show_default="1, msmarco 0"),
-]
-Root = Annotated[Path | None, typer.Option(help="Where the data set is.", show_default=False)]
-Model = Annotated[
-    str | None,
-    typer.Option(
-        help="convnet, timm:NAME, transformers:NAME or sentence-transformers:NAME.", show_default="by data set"
-    ),
-]
-ModelOption = Annotated[
-    list[str] | None,
-    typer.Option(metavar="NAME=VALUE", help="Of the model, such as gradient_checkpointing=true.", show_default=False),
-]
-DataOption = Annotated[
-    list[str] | None,
-    typer.Option(metavar="NAME=VALUE", help="Of the data set, such as size=224.", show_default=False),
-]
-PrintConfig = Annotated[bool, typer.Option("--print-config", help="Print what would be trained as JSON, and stop.")]
+    from lookalike.training.results import EpochMetrics, RunResult
+    from lookalike.training.run import Plan
+
+NO_BASELINE = (None, "none")
 
 
-@app.command()
-def train(
-    data: Data = None,
-    root: Root = None,
-    sampler: Annotated[
-        str | None,
-        typer.Option(help="random, batchhard, full, incremental, lsh, lsh:BITS or lsh:auto.", show_default="lsh"),
-    ] = None,
-    bits: Annotated[str | None, typer.Option(help="Length of the codes, or auto.", show_default="512")] = None,
-    target_overlap: Annotated[
-        float | None, typer.Option(help="Share of true neighbours that auto aims for.", show_default="0.5")
-    ] = None,
-    epochs: Epochs = None,
-    pairs_per_batch: BatchSize = None,
-    learning_rate: LearningRate = None,
-    hardness: Hardness = None,
-    guard: Guard = None,
-    track_overlap: TrackOverlap = False,
-    evaluate_every: EvaluateEvery = None,
-    model: Model = None,
-    model_option: ModelOption = None,
-    data_option: DataOption = None,
-    seed: Annotated[int | None, typer.Option(help="Of weights, batches and rotation.", show_default="0")] = None,
-    out: Annotated[Path | None, typer.Option(help="Folder of the run.", show_default="runs/DATA-SAMPLER-SEED")] = None,
-    baseline: Annotated[
-        str | None,
-        typer.Option(help="Train this sampler too and compare; none for none.", show_default="random without DATA"),
-    ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Continue the run in --out, as it was begun.")] = False,
-    keep_checkpoint: Annotated[
-        bool, typer.Option("--keep-checkpoint", help="Keep the last checkpoint of a finished run.")
-    ] = False,
-    print_config: PrintConfig = False,
-    force: Force = False,
-    device: Device = None,
-) -> None:
-    """Train an embedding model with hard negatives; without DATA on glyphs, with random batches for comparison."""
-    from lookalike.cli.commands import run_training
+@dataclass(frozen=True, kw_only=True)
+class Options(RunOptions):
+    """Options of `lookalike train`."""
 
-    settings = {
-        "sampler": sampler,
-        "bits": _bits(bits),
-        "target_overlap": target_overlap,
-        "epochs": epochs,
-        "pairs_per_batch": pairs_per_batch,
-        "learning_rate": learning_rate,
-        "hardness": hardness,
-        "guard": guard,
-        "track_overlap": track_overlap or None,
-        "evaluate_every": evaluate_every,
-        "seed": seed,
-    }
-    if baseline is None and data is None and not resume:
-        baseline = "random"
-    run_training(
-        data,
-        root,
-        _chosen(settings, model, model_option, data_option),
-        out,
-        baseline,
-        print_config=print_config,
-        resume=resume,
-        force=force,
-        keep_checkpoint=keep_checkpoint,
-        device=device,
-    )
-
-
-@app.command()
-def compare(
-    data: Data = None,
-    root: Root = None,
-    samplers: Annotated[
-        str, typer.Option(help="Comma-separated.")
-    ] = "random,batchhard,full,incremental,lsh:128,lsh:512",
-    seeds: Annotated[int, typer.Option(min=1, help="Runs per sampler.")] = 3,
-    epochs: Epochs = None,
-    pairs_per_batch: BatchSize = None,
-    learning_rate: LearningRate = None,
-    hardness: Hardness = None,
-    guard: Guard = None,
-    track_overlap: TrackOverlap = False,
-    evaluate_every: EvaluateEvery = None,
-    model: Model = None,
-    model_option: ModelOption = None,
-    data_option: DataOption = None,
-    out: Annotated[Path | None, typer.Option(help="Folder of the runs.", show_default="runs/compare-DATA")] = None,
-    jobs: Annotated[int, typer.Option(min=1, help="Runs at a time; more than one disturbs the times.")] = 1,
-    print_config: PrintConfig = False,
-    force: Force = False,
-    device: Device = None,
-) -> None:
-    """Train with every sampler over several seeds and print the paper's table; unfinished runs are continued."""
-    from lookalike.cli.commands import run_comparison
-
-    settings = {
-        "epochs": epochs,
-        "pairs_per_batch": pairs_per_batch,
-        "learning_rate": learning_rate,
-        "hardness": hardness,
-        "guard": guard,
-        "track_overlap": track_overlap or None,
-        "evaluate_every": evaluate_every,
-    }
-    run_comparison(
-        data or "glyphs",
-        root,
-        samplers,
-        seeds,
-        _chosen(settings, model, model_option, data_option),
-        out,
-        print_config=print_config,
-        jobs=jobs,
-        force=force,
-        device=device,
-    )
-
-
-def _chosen(
-    settings: dict[str, Any], model: str | None, model_options: list[str] | None, data_options: list[str] | None
-) -> dict[str, dict[str, Any]]:
-    return {
-        "settings": settings,
-        "model": {
-            **({} if model is None else {"encoder": _resolved(model)}),
-            **_named("--model-option", model_options),
-        },
-        "data": _named("--data-option", data_options),
-    }
-
-
-def _named(option: str, texts: list[str] | None) -> dict[str, Any]:
-    """NAME=VALUE as a dictionary; values are numbers, true, false, lists or else text."""
-    found = {}
-    for text in texts or []:
-        name, equals, value = text.partition("=")
-        if not equals or not name.isidentifier() or name in NAMED_OTHERWISE:
-            other = f"; {name} is --{NAMED_OTHERWISE[name]}" if name in NAMED_OTHERWISE else ""
-            raise ValueError(f"{option} takes NAME=VALUE, such as size=224, got {text!r}{other}.")
-        words = {"true": True, "false": False, "none": None, "null": None}
-        try:
-            found[name] = words[value.lower()] if value.lower() in words else json.loads(value)
-        except json.JSONDecodeError:
-            found[name] = value
-    return found
-
-
-def _resolved(model: str) -> str:
-    """A model in a local folder by its whole path, so that a run can be continued from anywhere."""
-    kind, colon, name = model.partition(":")
-    folder = Path(name).expanduser()
-    return f"{kind}:{folder.resolve()}" if colon and folder.is_dir() else model
-
-
-def _bits(text: str | None) -> int | str | None:
-    if text is None or text == "auto":
-        return text
-    if not text.isdigit():
-        raise ValueError(f"--bits takes a number, such as 512, or auto, got {text!r}.")
-    return int(text)
+    out: Annotated[Path | None, Hint(default="runs/DATA-SAMPLER-SEED")] = None
+    """Folder of the run."""
+    baseline: Annotated[str | None, Hint(default="random without DATA, otherwise none")] = None
+    """Sampler to train as well, with the same settings, for comparison."""
+    resume: Flag = False
+    """Continue the run in --out with its own settings."""
+    keep_checkpoint: bool = False
+    """Keep the last checkpoint of a finished run."""
+    settings: Settings = field(default_factory=Settings)
 
 
 def main(args: list[str]) -> None:
-    """Run the old command."""
-    from lookalike.cli.app import bridge
+    """Train an embedding model with hard negatives; without DATA on glyphs, next to random batches.
 
-    bridge(["train", *args])
+    `lookalike train DATA --help` shows the defaults of a data set.
+    """
+    typed = parse_typed(Options, args, "train", main.__doc__, defaults_shown(args))
+    options = _complete(typed)
+    options.settings.check_used(each.name for each in fields(Settings) if each.name in typed)
+    if options.print_config:
+        print_config(options)
+    else:
+        _run(options)
+
+
+def _complete(typed: Mapping[str, Any]) -> Options:
+    """Take what was not typed from the configuration file, then from the run to resume or else the recipe.
+
+    Raises:
+        ValueError: There is nothing to resume.
+    """
+    file = read_config(typed.get("config"), Options)
+    given = {**file, **typed}
+    fresh = complete(Options, [file, typed], recipe(data_name(given)), {}) if "data" in given else None
+    if not given.get("resume"):
+        if fresh is not None:
+            return fresh
+        return complete(Options, [file, typed], recipe(data_name({})), {"baseline": "random"})
+    if given.get("force"):
+        raise ValueError("--resume continues a run and --force overwrites it: give one of them.")
+    if given.get("out") is None:
+        usual = fresh or complete(Options, [file, typed], recipe(data_name({})), {})
+        given["out"] = _default_folder(usual, usual.settings)
+    out = Path(given["out"])
+    begun = _recorded(out)
+    if begun is None or begun.source is None:
+        if fresh is None:
+            raise ValueError(f"{out} holds no run to continue; to begin one there, say what to train on.")
+        return replace(fresh, out=out)
+    own = {"data": begun.source.name, "root": begun.source.root, "out": out}
+    usual_of_run = Recipe(settings=begun.settings, model=begun.model_options, data=begun.source.options)
+    return complete(Options, [file, typed], usual_of_run, own)
+
+
+def _recorded(folder: Path) -> "Plan | None":
+    """Read the run that a folder holds, if it holds one."""
+    from lookalike.training.run import Plan
+
+    try:
+        return Plan.recorded(folder)
+    except FileNotFoundError:
+        return None
+
+
+def _default_folder(options: Options, settings: Settings) -> Path:
+    """Return where a run goes: beside the folder that was chosen for another one, or under runs/."""
+    name = f"{Path(options.source.name).stem}-{settings.strategy.replace(':', '')}-seed{settings.seed}"
+    return (Path("runs") if options.out is None else options.out.parent) / name
+
+
+def _run(options: Options) -> None:
+    """Check everything that was typed, load the data, train, and print a line per epoch and a table."""
+    from rich.console import Console
+
+    from lookalike.training.comparison_results import summarize, zero_shot_rows
+    from lookalike.training.run import check_run
+
+    runs = [options.settings]
+    if options.baseline not in NO_BASELINE:
+        runs.append(replace(options.settings, **parse_strategy(str(options.baseline))))
+    folders = [options.out or _default_folder(options, runs[0]), *(_default_folder(options, each) for each in runs[1:])]
+    if runs[0] in runs[1:]:
+        raise ValueError(f"--baseline {options.baseline} is the run itself: choose another, or --baseline none.")
+    if len({folder.resolve() for folder in folders}) < len(folders):
+        raise ValueError(f"{folders[0]} is where the baseline goes: choose another folder with --out.")
+    for settings, folder in zip(runs, folders, strict=True):
+        check_run(options.source, settings, out=folder, **_how(options, settings))
+    console = Console()
+    if options.resume and _recorded(folders[0]) is None:
+        print_whole(console, f"{folders[0]} holds no run to continue: it begins now.")
+    data = options.source.load(progress=True)
+    console.print(f"{data.description[0].upper()}{data.description[1:]}.", highlight=False)
+    results: dict[str, list[RunResult]] = {}
+    for settings, folder in zip(runs, folders, strict=True):
+        print_whole(console, f"\n{settings.strategy} -> {folder}")
+        how = {**_how(options, settings), "keep_checkpoint": options.keep_checkpoint}
+        results[settings.strategy] = [_train(console, data, settings, folder, how, _command(options, folders[0]))]
+    console.print()
+    print_table(console, [*zero_shot_rows(results), *summarize(results)])
+
+
+def _how(options: Options, settings: Settings) -> dict[str, Any]:
+    """Return arguments of `train`; a baseline that was trained before is not trained again."""
+    resume = options.resume if settings is options.settings else not options.force
+    return {
+        "model": options.encoder,
+        "device": options.device,
+        "resume": resume,
+        "force": options.force and not resume,
+    }
+
+
+def _command(options: Options, folder: Path) -> str:
+    """Return the command that continues the runs."""
+    parts = ["lookalike", "train", "--out", str(folder), "--resume"]
+    parts += [] if options.baseline in NO_BASELINE else ["--baseline", str(options.baseline)]
+    parts += [] if options.device is None else ["--device", options.device]
+    parts += ["--keep-checkpoint"] if options.keep_checkpoint else []
+    return shlex.join(parts)
+
+
+def _train(
+    console: "Console", data: Any, settings: Settings, folder: Path, how: dict[str, Any], command: str
+) -> "RunResult":
+    """Train, and say how to continue if it is stopped."""
+    from lookalike.training.errors import Interrupted, UnreadableSampleError
+    from lookalike.training.run import train
+
+    try:
+        return train(data, settings, out=folder, on_epoch=partial(_print_epoch, console, settings), **how)
+    except Interrupted as interrupted:
+        print_whole(console, f"{interrupted}; everything is saved. Continue with: {command}")
+        sys.exit(128 + interrupted.number)
+    except UnreadableSampleError as error:
+        if _recorded(folder) is None:  # one of the samples that are tried before the run begins
+            raise
+        raise ValueError(
+            f"{str(error).rstrip('.')}. Everything is saved; {command} continues with the step that needs it."
+        ) from error
+
+
+def _print_epoch(console: "Console", settings: Settings, epoch: "EpochMetrics") -> None:
+    recall = f"{epoch.quality['recall@1']:6.2%}" if "recall@1" in epoch.quality else "     -"
+    if epoch.epoch == 0:
+        console.print(f"epoch   0  R@1 {recall}  before training", highlight=False)
+        return
+    bits = f", {epoch.bits} bits" if settings.strategy == "lsh:auto" else ""
+    console.print(
+        f"epoch {epoch.epoch:>3}  R@1 {recall}  loss {epoch.loss:.3f}  "
+        f"{epoch.seconds:.1f} s, mining {epoch.mining_seconds:.2f} s ({epoch.mining_share:.1%}){bits}",
+        highlight=False,
+    )

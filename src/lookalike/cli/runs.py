@@ -1,0 +1,137 @@
+"""What `lookalike train` and `lookalike compare` share: options, where their values come from, and a table."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+from lookalike.cli.parsing import ConfigFile, Flag, Hint, Pairs, Positional, build
+from lookalike.training.recipes import Recipe, recipe
+from lookalike.training.settings import Settings
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from lookalike.data import DataSource
+    from lookalike.training.comparison_results import ComparisonRow
+
+T = TypeVar("T")
+DEFAULT_DATA = "glyphs"
+BY_DATA_SET = "by data set"
+NARROW = ("R@1%", "R@10", "R@5", "MRR@10")  # columns that a narrow terminal does without, the first ones first
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions:
+    """Data, model and circumstances of one or several runs."""
+
+    data: Positional[Annotated[str | None, Hint(default=DEFAULT_DATA)]] = None
+    """Data set, as `lookalike data list` names it, or a file of glyphs, FILE.npz."""
+    config: ConfigFile = None
+    """Take options from this YAML file, as --print-config prints it; options that are typed go before it."""
+    print_config: Flag = False
+    """Print all options as YAML for --config, and exit."""
+    root: Path | None = None
+    """Folder or file to read the data set from."""
+    data_options: Pairs = field(default_factory=dict)
+    """Option of the data set's reader, such as size=224."""
+    model: Annotated[str | None, Hint(default=BY_DATA_SET)] = None
+    """Encoder: convnet, timm:NAME, transformers:NAME or sentence-transformers:NAME."""
+    model_options: Pairs = field(default_factory=dict)
+    """Option of the encoder, such as gradient_checkpointing=true."""
+    device: Annotated[str | None, Hint(default="a GPU if there is one")] = None
+    """Device of torch, such as cpu or cuda."""
+    force: Flag = False
+    """Overwrite what the output folder holds."""
+
+    @property
+    def source(self) -> "DataSource":
+        """The data set to load."""
+        from lookalike.data import DataSource
+
+        return DataSource(self.data or DEFAULT_DATA, None if self.root is None else str(self.root), self.data_options)
+
+    @property
+    def encoder(self) -> dict[str, Any]:
+        """The arguments of `make_encoder`."""
+        return ({} if self.model is None else {"encoder": self.model}) | self.model_options
+
+
+def complete(options: type[T], layers: Sequence[Mapping[str, Any]], usual: Recipe, more: Mapping[str, Any]) -> T:
+    """Make the options of a run from a recipe and what goes before it.
+
+    Args:
+        options: Their dataclass, derived from `RunOptions`, with a group of `Settings`.
+        layers: Options by name: of the configuration file, then typed ones, which go before it.
+        usual: What holds where these say nothing: the recipe of the data set, or the run to resume.
+        more: Options by name where none of the layers gives them.
+    """
+    for layer in layers:
+        settings = {each.name: layer[each.name] for each in fields(Settings) if each.name in layer}
+        model, data = dict(layer.get("model_options", {})), layer.get("data_options", {})
+        for values, name, instead in ((model, "encoder", "model"), (data, "root", "root")):
+            if name in values:
+                raise ValueError(f"{name} is not an option of the {instead}: give it with {instead}=.")
+        if layer.get("model") is not None:
+            model["encoder"] = _found(layer["model"])
+        usual = usual.changed(asdict(Settings.from_dict(settings, usual.settings)), model, data)
+    given = {**more, **{name: value for layer in layers for name, value in layer.items()}}
+    if given.get("root") is not None:
+        given["root"] = Path(given["root"]).expanduser().resolve()
+    given |= asdict(usual.settings)
+    given |= {"model": usual.model.get("encoder"), "data_options": usual.data}
+    given |= {"model_options": {name: value for name, value in usual.model.items() if name != "encoder"}}
+    return build(options, given | {"data": data_name(given)})
+
+
+def data_name(values: Mapping[str, Any]) -> str:
+    """Return the name of the data set, or where a file of glyphs is, so that its run can be continued from anywhere."""
+    name = values.get("data") or DEFAULT_DATA
+    return str(Path(name).expanduser().resolve()) if name.endswith(".npz") else name
+
+
+def _found(model: str) -> str:
+    """Return an encoder with the absolute path of a local model, so that its run can be continued from anywhere."""
+    kind, colon, name = model.partition(":")
+    folder = Path(name).expanduser()
+    return f"{kind}:{folder.resolve()}" if colon and folder.is_dir() else model
+
+
+def defaults_shown(args: Sequence[str]) -> dict[str, Any]:
+    """Return the defaults for the help: those of the data set, if it is the first argument, or what depends on it."""
+    from lookalike.data import DATA_SETS
+
+    if args and (args[0] in DATA_SETS or args[0].endswith(".npz")):
+        usual = recipe(args[0])
+        encoder = {name: value for name, value in usual.model.items() if name != "encoder"}
+        own = {"model": usual.model.get("encoder"), "model_options": encoder, "data_options": usual.data}
+        return asdict(usual.settings) | own
+    recipes = [asdict(recipe(name).settings) for name in DATA_SETS]
+    return {name: BY_DATA_SET for name in recipes[0] if len({each[name] for each in recipes}) > 1}
+
+
+def print_whole(console: "Console", text: str) -> None:
+    """Print a line that users may copy, with paths and commands unbroken."""
+    console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+
+def print_table(console: "Console", rows: "Sequence[ComparisonRow]") -> None:
+    """Print as many columns as the terminal has room for."""
+    from rich.table import Table
+
+    from lookalike.training.comparison_results import HEADINGS
+
+    lines = [HEADINGS, *(row.cells() for row in rows)]
+    widths = [max(len(line[i]) for line in lines) + 3 for i in range(len(HEADINGS))]
+    shown = [i for i in range(len(HEADINGS)) if any(line[i] for line in lines[1:])]
+    for heading in NARROW:
+        if sum(widths[i] for i in shown) + 1 > console.width:
+            shown = [i for i in shown if HEADINGS[i] != heading]
+    table = Table(*(HEADINGS[i] for i in shown))
+    for column in table.columns:
+        column.no_wrap = True
+    for column in table.columns[1:]:
+        column.justify = "right"
+    for line in lines[1:]:
+        table.add_row(*(line[i] for i in shown))
+    console.print(table)
