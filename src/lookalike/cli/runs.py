@@ -99,14 +99,14 @@ def _found(model: str) -> str:
 
 def defaults_shown(args: Sequence[str]) -> dict[str, Any]:
     """Return the defaults for the help: those of the data set, if it is the first argument, or what depends on it."""
-    from lookalike.data import DATA_SETS
+    from lookalike.data import data_sets
 
-    if args and (args[0] in DATA_SETS or args[0].endswith(".npz")):
+    if args and (args[0] in data_sets() or args[0].endswith(".npz")):
         usual = recipe(args[0])
         encoder = {name: value for name, value in usual.model.items() if name != "encoder"}
         own = {"model": usual.model.get("encoder"), "model_options": encoder, "data_options": usual.data}
         return asdict(usual.settings) | own
-    recipes = [asdict(recipe(name).settings) for name in DATA_SETS]
+    recipes = [asdict(recipe(name).settings) for name in data_sets()]
     return {name: BY_DATA_SET for name in recipes[0] if len({each[name] for each in recipes}) > 1}
 
 
