@@ -11,7 +11,7 @@ import typer
 
 from benchmarks import record
 from lookalike import LSHBatchSampler
-from lookalike.samplers.gathering import ROWS, Gathering
+from lookalike.samplers.streams import ROWS, Gathering
 from lookalike.utils.machine import machine
 
 N, BATCH, DIM, BITS, EPOCHS = 20_000, 64, 384, 512, 3

@@ -5,7 +5,7 @@ import torch
 
 from lookalike import CodeTable, LSHBatchSampler, SignHasher, hamming_topk, hard_negatives, hardest_positives
 from lookalike.data.synthetic import clustered_embeddings
-from lookalike.samplers.gathering import Gathering
+from lookalike.samplers.streams import Gathering
 
 pytestmark = pytest.mark.gpu
 

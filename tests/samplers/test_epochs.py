@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch.utils.data import BatchSampler, DataLoader, Dataset
 
 from lookalike import LSHBatchSampler, PreEpochBatchSampler, RandomBatchSampler
-from lookalike.samplers.memory import mine
+from lookalike.samplers.composition import mine
 
 KINDS = {
     "random": RandomBatchSampler,
@@ -303,7 +303,7 @@ def test_refreshed_embeddings_that_are_not_finite_are_nobody_s_neighbours():
     broken[7] = float("nan")
     sampler = PreEpochBatchSampler(None, 8, pairs=40, mode="full")
     sampler.refresh(query=x, reference=broken)
-    near = mine(sampler.memory, sampler.pairing, 5, sampler.filters, None).indices
+    near = mine(sampler.memory, sampler.pairing, 5, sampler.composition.filters, None).indices
     assert not (near == 7).any()
     assert (near[7] == -1).all()
     assert sorted(i for batch in sampler for i in batch) == list(range(40))

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from lookalike import Filters, LSHBatchSampler, PreEpochBatchSampler
-from lookalike.samplers.memory import mine
+from lookalike.samplers.composition import mine
 
 MAKERS = [
     lambda **options: LSHBatchSampler(None, 4, bits=64, **options),
@@ -23,7 +23,9 @@ def test_samplers_do_not_take_them_for_negatives(make, seen):
         ids = torch.arange(seen)
         sampler.observe(ids, query=x[ids], reference=x[ids])
         sampler.memory.end_epoch(0)
-        mined = mine(sampler.memory, sampler.pairing, 3, sampler.filters, sampler.filters.exclude)
+        mined = mine(
+            sampler.memory, sampler.pairing, 3, sampler.composition.filters, sampler.composition.filters.exclude
+        )
         assert bool((mined.indices[:seen] == twins[:seen, None]).any()) == met
         assert bool((mined.indices[seen:] == -1).all())
 
@@ -37,7 +39,7 @@ def test_samplers_apply_score_filters(make):
         sampler = make(pairs=40, filters=filters)
         sampler.observe(torch.arange(40), query=x, reference=x)
         sampler.memory.end_epoch(0)
-        near = mine(sampler.memory, sampler.pairing, 3, sampler.filters, None).indices
+        near = mine(sampler.memory, sampler.pairing, 3, sampler.composition.filters, None).indices
         assert bool((near // 2 == torch.arange(40)[:, None] // 2).any()) == meet
 
 

@@ -6,30 +6,26 @@ import logging
 from typing import TYPE_CHECKING, Any, TypedDict
 
 import numpy as np
-import torch
-from torch import Tensor
 from torch.utils.data import BatchSampler
 
-from lookalike.batches import check_options, compose_batches, lists_width, plan_batches
+from lookalike.batches import plan_batches
 from lookalike.negatives import Filters
 from lookalike.samplers import states
+from lookalike.samplers.composition import Composed, Composition
 from lookalike.samplers.iteration import EpochIterator, OwnBatches, Place
-from lookalike.samplers.memory import Memory, mine
-from lookalike.samplers.observations import checked_ids, checked_towers
+from lookalike.samplers.memory import Memory
 from lookalike.utils import ranks
 from lookalike.utils.checks import checked_positive
-from lookalike.utils.lists import checked_lists, lists_checksum
-from lookalike.utils.tensors import check_one_dimension
+from lookalike.utils.tensors import check_one_dimension, checked_ids, checked_towers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
-    from lookalike.batches.plan import Plan
+    from torch import Tensor
+
+    from lookalike.samplers.composition import Rearrange
     from lookalike.samplers.guard import Guard
     from lookalike.samplers.pairing import Pairing
-    from lookalike.utils.arrays import Array
-
-    Rearrange = Callable[[Array, Array, Array | None, np.random.Generator], None]
 
 logger = logging.getLogger("lookalike")
 
@@ -55,7 +51,8 @@ class EpochBatchSampler(BatchSampler):
     """A `BatchSampler` put together from a pairing, a memory and a way to compose batches.
 
     It composes a whole epoch before its first batch: mine the hard negatives that the memory knows, draw pairs, put
-    pairs that are hard negatives of each other into one batch.
+    pairs that are hard negatives of each other into one batch. The fields of `composition`, such as `hardness`, may be
+    set between epochs, to the same values on all ranks.
 
     An epoch ends when its last batch was yielded; the next `iter` begins the next one. `set_epoch` may say so too, and
     saying it twice does nothing. Until then every `iter` gives the same batches.
@@ -102,23 +99,21 @@ class EpochBatchSampler(BatchSampler):
         self.batch_size, self.drop_last = checked_positive("batch_size", batch_size), drop_last
         if self.batch_size % pairing.ids_per_pair:
             raise ValueError(f"batch_size counts samples, two per pair, and must be even, got {batch_size}.")
-        check_options(hardness, clusters, method)
         self.pairing, self._memory = pairing, memory or Memory()
-        self.k, self.hardness, self.clusters, self.method = checked_positive("k", k), hardness, clusters, method
-        self.filters, self.guard, self.rearrange, self.shard, self.seed = (
-            filters or Filters(),
-            guard,
-            rearrange,
-            shard,
-            seed,
+        self.composition = Composition(
+            k=k,
+            hardness=hardness,
+            clusters=clusters,
+            method=method,
+            filters=filters or Filters(),
+            guard=guard,
+            rearrange=rearrange,
         )
-        self.filters.check_room(min(self.k, lists_width(method)))
+        self._exclude = self.composition.checked_exclude(pairing.num_samples)
+        self.shard, self.seed = shard, seed
         self.sampler = range(self.num_samples)  # torch's batch samplers have this attribute, and loaders look at it
-        exclude, cpu = self.filters.exclude, torch.device("cpu")
-        n = self.num_samples
-        self._exclude = None if exclude is None else checked_lists("exclude", exclude, n, n, cpu)
         self._place = Place()
-        self._composed: list[Tensor] | None = None  # all ranks' batches: ids int32, offsets, how many pairs are in none
+        self._composed: Composed | None = None  # all ranks' batches
         self._batches: OwnBatches | None = None  # this rank's share of them
         # Pairs that no batch of the epoch before held; None where only a part of that epoch was trained here.
         self._left_out_before: int | None = None
@@ -150,13 +145,14 @@ class EpochBatchSampler(BatchSampler):
     @property
     def kept_bytes(self) -> int:
         """Memory that is kept of the embeddings from one epoch to the next."""
-        return self.memory.nbytes
+        return self._memory.nbytes
 
     def __len__(self) -> int:
         """Count the batches per epoch and rank; with `shard=False`, of all ranks."""
         world_size = ranks.world()[1]
         if world_size not in self._lengths:  # ranks may come to know each other after the sampler was made
-            self._lengths[world_size] = len(self._plan().sizes)
+            counts = self.pairing.counts()
+            self._lengths[world_size] = len(plan_batches(counts[counts > 0], **self._plan_options()).sizes)
         return self._lengths[world_size]
 
     def __iter__(self) -> Iterator[list[int]]:
@@ -164,10 +160,10 @@ class EpochBatchSampler(BatchSampler):
             self._begin(self.epoch + 1)
         self._agree()
         if self._batches is None:
-            self.memory.exchange()
-            self.memory.end_epoch(self.epoch)
+            self._memory.exchange()
+            self._memory.end_epoch(self.epoch)
             self._warn_of_missing()
-            self._composed = ranks.from_first(self._compose)
+            self._composed = Composed(*ranks.from_first(self._compose))
             self._take_share()
         assert self._batches is not None  # noqa: S101 - as composed
         self._place.restart_at(self._place.start)
@@ -200,9 +196,9 @@ class EpochBatchSampler(BatchSampler):
         towers = checked_towers(given, self.pairing.towers)
         numbers = checked_ids(ids, towers, self.num_samples)
         dim = check_one_dimension(towers)
-        if self.memory.dim not in (None, dim):
+        if self._memory.dim not in (None, dim):
             raise ValueError(
-                f"embeddings had {self.memory.dim} dimensions until now, these have {dim}; "
+                f"embeddings had {self._memory.dim} dimensions until now, these have {dim}; "
                 "a sampler observes one model."
             )
         if not self.pairing.self_pairs and len(np.unique(numbers.numpy())) != len(numbers):
@@ -210,7 +206,7 @@ class EpochBatchSampler(BatchSampler):
         if self._batches is not None:
             self._place.note_observed(numbers.tolist(), self._batches, 0 if self.shard else ranks.world()[1])
         for tower, x in towers.items():
-            self.memory.write(tower, numbers, x.detach())
+            self._memory.write(tower, numbers, x.detach())
 
     def synchronize(self) -> None:
         """Exchange what the ranks have observed, so that the state of any one of them is complete.
@@ -221,7 +217,7 @@ class EpochBatchSampler(BatchSampler):
         if ranks.is_distributed():
             self._agreed_on = None
             self._agree()
-            self.memory.exchange()
+            self._memory.exchange()
 
     def state_dict(self, position: int | None = None) -> dict[str, Any]:
         """Return everything that a killed run needs to continue with the very next batch.
@@ -241,14 +237,14 @@ class EpochBatchSampler(BatchSampler):
         return {
             "version": states.VERSION,
             "sampler": self._identity(),
-            "adjustable": self._adjustable(),
+            "adjustable": self.composition.adjustable(self._exclude),
             "rank": rank,
             "epoch": self.epoch,
             "finished": cursor >= len(self),
             "cursor": cursor,
             "follows_observations": self._place.follows_observations,
-            "composed": self._composed,
-            "kept": self.memory.state_dict(),
+            "composed": None if self._composed is None else list(self._composed),
+            "kept": self._memory.state_dict(),
         }
 
     def load_state_dict(self, state: dict[str, Any], position: int | None = None) -> None:
@@ -260,9 +256,9 @@ class EpochBatchSampler(BatchSampler):
             ValueError: The state is of another version, data set or configuration, or damaged; nothing was loaded.
         """
         states.check_state(state, self._identity(), len(self), self.num_samples)
-        self.memory.check_state(state["kept"])
+        self._memory.check_state(state["kept"])
         is_own = state["rank"] == ranks.world()[0]
-        if not self.memory.load_state_dict(state["kept"], is_own=is_own):
+        if not self._memory.load_state_dict(state["kept"], is_own=is_own):
             logger.warning(
                 "the state was saved by rank %d alone: what other ranks had observed in epoch %d is lost, and their "
                 "samples have older codes or none. Call synchronize() on every rank before one of them saves, or save "
@@ -277,9 +273,10 @@ class EpochBatchSampler(BatchSampler):
             follows_observations=state["follows_observations"],
         )
         self._place.restart_at(min(cursor, len(self)))
-        self._composed, self._agreed_on = state["composed"], None
+        self._composed = None if state["composed"] is None else Composed(*state["composed"])
+        self._agreed_on = None
         self._take_share()
-        if changed := states.differences(state["adjustable"], self._adjustable()):
+        if changed := states.differences(state["adjustable"], self.composition.adjustable(self._exclude)):
             logger.warning("the state was saved with other settings: %s, from the next epoch on.", "; ".join(changed))
 
     def _identity(self) -> dict[str, Any]:
@@ -287,25 +284,13 @@ class EpochBatchSampler(BatchSampler):
         return {
             "kind": type(self).__name__,
             **self.pairing.identity(),
-            **self.memory.identity(),
+            **self._memory.identity(),
+            **self.composition.identity(),
             "batch_size": self.batch_size,
             "drop_last": self.drop_last,
             "seed": self.seed,
-            "k": self.k,
-            "clusters": self.clusters,
-            "method": self.method,
             "shard": self.shard,
             "ranks": ranks.world()[1],
-        }
-
-    def _adjustable(self) -> dict[str, Any]:
-        """Return what may change from one epoch to the next, though not from rank to rank."""
-        filters = {name: value for name, value in vars(self.filters).items() if name != "exclude"}
-        return {
-            "hardness": float(self.hardness),
-            **filters,
-            "exclude (checksum)": None if self._exclude is None else lists_checksum(self._exclude),
-            "guard": None if self.guard is None else self.guard.limit,
         }
 
     def _agree(self) -> None:
@@ -313,27 +298,27 @@ class EpochBatchSampler(BatchSampler):
         if self._agreed_on == self.epoch or not ranks.is_distributed():
             return
         place = {"epoch": self.epoch, "restored": self._batches is not None, "first batch": self._place.start}
-        ranks.check_agreement({**self._identity(), **self._adjustable(), **place}, self.memory.dim)
+        ranks.check_agreement(
+            {**self._identity(), **self.composition.adjustable(self._exclude), **place}, self._memory.dim
+        )
         self._agreed_on = self.epoch
 
     def _num_shards(self) -> int:
         return ranks.world()[1] if self.shard else 1
 
-    def _pairs_per_batch(self) -> int:
-        """Count the pairs in a batch of all ranks together."""
-        return self.batch_size // self.pairing.ids_per_pair * self._num_shards()
-
     def _plan_options(self) -> dict[str, Any]:
-        multiple = 1 if self.shard else ranks.world()[1]
-        return {"drop_last": self.drop_last, "smallest": self._num_shards(), "multiple": multiple}
-
-    def _plan(self) -> Plan:
-        counts = self.pairing.counts()
-        return plan_batches(counts[counts > 0], self._pairs_per_batch(), **self._plan_options())
+        """Return what decides the number and sizes of the batches of all ranks together."""
+        return {
+            "pairs_per_batch": self.batch_size // self.pairing.ids_per_pair * self._num_shards(),
+            "drop_last": self.drop_last,
+            "smallest": self._num_shards(),
+            "multiple": 1 if self.shard else ranks.world()[1],
+        }
 
     def _begin(self, epoch: int) -> None:
         was_whole = self._place.is_finished and self._place.start == 0
-        self._left_out_before = (0 if self._composed is None else int(self._composed[2])) if was_whole else None
+        left_out = 0 if self._composed is None else int(self._composed.num_left_out)
+        self._left_out_before = left_out if was_whole else None
         self._place.go_to(epoch)
         self._composed = self._batches = None
 
@@ -348,35 +333,11 @@ class EpochBatchSampler(BatchSampler):
         self._batches = OwnBatches(ids, offsets)
 
     def _compose(self) -> list[Tensor]:
-        """Compose the batches of all ranks: ids one after another, int32, their offsets, how many pairs are in none."""
-        rng = np.random.default_rng([self.seed, self.epoch])
-        seed = int(rng.integers(2**62))
-        pairing, labels = self.pairing, self.pairing.labels
-        mined = None
-        if self.hardness > 0:
-            k = min(self.k, lists_width(self.method))
-            mined = mine(self.memory, pairing, k, self.filters, self._exclude)
-            if mined is not None and self.guard is not None:
-                known = self.memory.rows(k)
-                labels = self.guard.merge(mined, known, pairing, len(self), self._pairs_per_batch())
-        pairs = pairing.draw(self.memory.pairing_codes(), rng)
-        lists = torch.full((len(pairs.query), 0), -1) if mined is None else pairing.neighbours(mined.indices, pairs)
-        batches = compose_batches(
-            lists,
-            self._pairs_per_batch(),
-            labels=None if labels is None else labels[pairs.query],
-            hardness=self.hardness,
-            clusters=self.clusters,
-            method=self.method,
-            seed=seed,
-            **self._plan_options(),
-        )
-        self._report_left_out(len(batches.left_out))
-        ids = pairing.listed(batches.ids.numpy(), pairs)
-        offsets = batches.offsets * pairing.ids_per_pair
-        if self.rearrange is not None:
-            self.rearrange(ids, offsets.numpy(), labels, np.random.default_rng([self.seed, self.epoch, 1]))
-        return [torch.from_numpy(ids), offsets, torch.tensor(len(batches.left_out))]
+        seeds = [self.seed, self.epoch]
+        options = {"num_batches": len(self), **self._plan_options()}
+        composed = self.composition.compose(self.pairing, self._memory, self._exclude, seeds, **options)
+        self._report_left_out(int(composed.num_left_out))
+        return list(composed)
 
     def _report_left_out(self, number: int) -> None:
         options = self._plan_options()
@@ -392,7 +353,7 @@ class EpochBatchSampler(BatchSampler):
         """Warn once where an epoch has passed in which batches were not observed."""
         if self.epoch == 0 or self._left_out_before is None or self._warned_of_missing or ranks.world()[0] != 0:
             return
-        missing = self.memory.num_missing(self.pairing.expected())
+        missing = self._memory.num_missing(self.pairing.expected())
         if missing > self._left_out_before * self.pairing.ids_per_pair:  # those could not be observed
             self._warned_of_missing = True
             logger.warning(

@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from lookalike.samplers.epochs import EpochBatchSampler, MiningOptions
 from lookalike.samplers.float_memory import FloatMemory
-from lookalike.samplers.observations import checked_towers
 from lookalike.samplers.pairing import make_pairing
-from lookalike.utils.tensors import check_embeddings, check_one_dimension
+from lookalike.utils.tensors import check_embeddings, check_one_dimension, checked_towers
 
 if TYPE_CHECKING:
     from torch import Tensor

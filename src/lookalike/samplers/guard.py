@@ -13,7 +13,8 @@ from lookalike.negatives import implied_cosine
 from lookalike.search.plain import popcount
 
 if TYPE_CHECKING:
-    from lookalike.samplers.memory import Mined, Remembered
+    from lookalike.samplers.composition import Mined
+    from lookalike.samplers.memory import Remembered
     from lookalike.samplers.pairing import Pairing
     from lookalike.utils.arrays import Array
 

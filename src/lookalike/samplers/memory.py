@@ -2,18 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
-
-import torch
-
-from lookalike.utils.lists import Lists, lists_among
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-    from lookalike.negatives import Filters
-    from lookalike.samplers.pairing import Pairing
 
 
 class Remembered(NamedTuple):
@@ -22,13 +14,6 @@ class Remembered(NamedTuple):
     ids: Tensor  # int64 [m], ascending
     query: Tensor  # [m, width]
     reference: Tensor | None  # [m, width]; None where queries are searched among themselves
-
-
-class Mined(NamedTuple):
-    """The hard negatives of every sample, nearest first."""
-
-    indices: Tensor  # int64 [n, k], -1 for none
-    values: Tensor  # distances or similarities, [n, k]
 
 
 class Memory:
@@ -86,32 +71,3 @@ class Memory:
         A state of another rank holds observations which that rank will contribute to the next exchange itself.
         """
         return True
-
-
-def mine(memory: Memory, pairing: Pairing, k: int, filters: Filters, exclude: Lists | None) -> Mined | None:
-    """Find the hard negatives of all samples; None if the memory is empty.
-
-    Args:
-        memory: What is known of them.
-        pairing: Their labels.
-        k: Negatives per sample.
-        filters: Which neighbours count; its own `exclude` is ignored in favour of
-        exclude: ids to exclude as negatives, per sample.
-    """
-    found = memory.rows(k)
-    if found is None:
-        return None
-    ids, query, reference = found
-    n, labels = pairing.num_samples, pairing.classes()
-    everyone = len(ids) == n
-    if exclude is not None and not everyone:
-        exclude = lists_among(exclude, ids, ids)
-    options = {} if reference is None else {"reference": reference, "reference_labels": labels[ids]}
-    values, indices = memory.search(query, labels[ids], k, filters=replace(filters, exclude=exclude), **options)
-    values, indices = values.cpu(), indices.cpu()
-    if everyone:
-        return Mined(indices, values)
-    all_indices, all_values = torch.full((n, k), -1), torch.full((n, k), -1, dtype=values.dtype)
-    all_indices[ids] = torch.where(indices >= 0, ids[indices], -1)
-    all_values[ids] = values
-    return Mined(all_indices, all_values)
