@@ -124,7 +124,7 @@ def test_a_guard_that_is_switched_off_no_longer_acts(change):
     loaded = made(**change)
     loaded.load_state_dict(sampler.state_dict())
     for name, value in change.items():
-        setattr(sampler, name, value)
+        setattr(sampler.composition, name, value)
     assert list(sampler) == list(loaded)
 
 
