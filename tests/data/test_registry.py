@@ -70,9 +70,7 @@ def test_a_data_set_takes_one_file(stamps, tmp_path):
     assert counts == {"training images": None, "training classes": None, "test images": None, "test classes": 80}
     assert recipe("stamps").settings.epochs == 20
     (root / "test.txt").unlink()
-    with pytest.raises(
-        FileNotFoundError, match=r"test.txt is missing; Stamps is laid out as scans/CLASS"
-    ):
+    with pytest.raises(FileNotFoundError, match=r"test.txt is missing; Stamps is laid out as scans/CLASS"):
         load_data("stamps", root)
     with pytest.raises(ValueError, match="the data set stamps does not take the option 'sizes'; did you mean 'size'"):
         load_data("stamps", root, sizes=5)
