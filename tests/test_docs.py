@@ -1,11 +1,13 @@
 """The documentation says what the committed results say, and its code runs."""
 
+import importlib.util
 import os
 import re
 from pathlib import Path
 
 import pytest
 
+import lookalike
 from benchmarks import tables
 from tests.processes import program, run_function
 
@@ -70,6 +72,16 @@ def test_empty_tables_do_not_swallow_what_follows(monkeypatch):
     text = "<!-- table: a -->\n<!-- end -->\nkept\n<!-- table: b -->\nold\n<!-- end -->\n"
     expected = "<!-- table: a -->\nA\n<!-- end -->\nkept\n<!-- table: b -->\nB\n<!-- end -->\n"
     assert tables.rendered(text) == tables.rendered(expected) == expected
+
+
+def test_the_api_page_lists_the_public_names():
+    listed = re.findall(r"^::: (\S+)$", (ROOT / "docs" / "api.md").read_text(), flags=re.MULTILINE)
+    public = (getattr(lookalike, name) for name in lookalike.__all__)
+    assert {f"{each.__module__}.{each.__qualname__}" for each in public} <= set(listed)
+    for module, name in (path.rsplit(".", 1) for path in listed):
+        source = Path(importlib.util.find_spec(module).origin)  # not imported: integrations take seconds
+        defined = re.search(rf"^(class|def) {name}\b|^ *from .* import .*\b{name}\b", source.read_text(), re.MULTILINE)
+        assert defined or source.with_name(f"{name}.py").exists(), f"{module} has no {name}"
 
 
 def test_links_lead_somewhere():

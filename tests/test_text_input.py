@@ -88,7 +88,7 @@ def test_margins_without_any_positive_are_pointed_out(labels, caplog):
     lookalike.hard_negatives(CODES, labels, 3, filters=MARGIN)
     (record,) = caplog.records
     assert "no sample has a positive, because all labels are different" in record.message
-    assert "give positives=" in record.message
+    assert "pass positives=" in record.message
 
 
 def test_margins_with_some_positives_are_fine(caplog):

@@ -40,7 +40,7 @@ def nothing_loads(monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (("texts",), "texts is read from a file or folder of yours: say where it is with root (--root"),
+        (("texts",), "texts is read from a file of yours: say where it is with"),
         (("glyphs", "--root", "."), "glyphs is not read from a folder and takes no root"),
         (("glyphs", "--guard", "7"), "guard must be above 0 and at most 2, got 7"),
         (("glyphs", "--hardness", "2"), "hardness must be at least 0 and at most 1, got 2"),

@@ -1,11 +1,16 @@
 """The registry finds every reader, and adding one takes one file."""
 
+import re
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+import torch
 
-from lookalike.data import DataSource, data_set, data_sets, load_data, readers
+from lookalike.data import DataSource, data_sets, load_data, readers
+from lookalike.data.check import check_data
 from lookalike.training.recipes import recipe
 from tests.data.miniatures import write_image
 from tests.toys import write_glyph_file
@@ -26,47 +31,21 @@ NAMES = {
     "texts",
     "FILE.npz",
 }
-NEW_READER = """
-from lookalike.data.registry import DataSet
-from lookalike.data.roots import FolderRoot
-
-ROOT = FolderRoot("Pairs", "q/N.png and r/N.png")
-
-
-def read(root, *, size=8, progress=False):
-    from lookalike.data.build import paired_images
-
-    pairs = [(path, ROOT.find(root, f"r/{path.name}")) for path in sorted((root / "q").iterdir())]
-    half = len(pairs) // 2
-    sizes = {"query_size": size, "reference_size": size}
-    return paired_images(
-        "new", "Pairs", pairs[:half], pairs[half:], **sizes, augment=None, on_error="stop", progress=progress
-    )
-
-
-DATA_SETS = (
-    DataSet(
-        name="new",
-        description="a new data set",
-        reader=read,
-        recipe={"settings": {"epochs": 3}, "model": {"encoder": "convnet"}, "data": {"size": 6}},
-        root=ROOT,
-        official={"training pairs": 4},
-    ),
-)
-"""
+PAGE = Path(__file__).parents[2] / "docs" / "data.md"
 
 
 @pytest.fixture
-def new_reader(tmp_path, monkeypatch):
-    """Add a reader: one module in the folder of readers."""
+def stamps(tmp_path, monkeypatch):
+    """Add the reader that the documentation shows: one module in the folder of readers."""
+    code = next(block for block in re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL) if "stamps" in block)
     folder = tmp_path / "more_readers"
     folder.mkdir()
-    (folder / "new.py").write_text(NEW_READER)
+    (folder / "stamps.py").write_text(code)
     monkeypatch.setattr(readers, "__path__", [*readers.__path__, str(folder)])
     data_sets.cache_clear()
     yield folder
-    sys.modules.pop("lookalike.data.readers.new", None)
+    for name in ("stamps", "again"):
+        sys.modules.pop(f"lookalike.data.readers.{name}", None)
     data_sets.cache_clear()
 
 
@@ -78,24 +57,27 @@ def test_every_data_set_is_listed_once():
     assert not any("\n" in entry.description for entry in known.values())
 
 
-def test_a_data_set_takes_one_file(new_reader, tmp_path):
-    for i in range(8):
-        write_image(tmp_path / "own" / "q" / f"{i}.png", i)
-        write_image(tmp_path / "own" / "r" / f"{i}.png", 100 + i)
-    assert set(data_sets()) == {*NAMES, "new"}
-    data = load_data("new", tmp_path / "own", size=5)
-    assert data.counts == {"training pairs": 4, "test queries": 4, "test references": 4}
-    assert data_set("new").official == {"training pairs": 4}
-    usual = recipe("new")
-    assert (usual.settings.epochs, usual.model, usual.data) == (3, {"encoder": "convnet"}, {"size": 6})
-    (tmp_path / "own" / "r" / "7.png").unlink()
-    with pytest.raises(FileNotFoundError, match=r"7.png is missing; Pairs is laid out as q/N.png and r/N.png"):
-        load_data("new", tmp_path / "own")
-    (new_reader / "again.py").write_text(NEW_READER)
+def test_a_data_set_takes_one_file(stamps, tmp_path):
+    root = tmp_path / "own"
+    for i in range(12):
+        write_image(root / "scans" / f"country{i // 2}" / f"{i}.jpg", i)
+    (root / "test.txt").write_text("country1\ncountry4\n")
+    assert set(data_sets()) == {*NAMES, "stamps"}
+    data = load_data("stamps", root, size=5)
+    assert data.counts == {"training images": 8, "training classes": 4, "test images": 4, "test classes": 2}
+    assert data.test.queries(torch.arange(4))[:, 0, 0, 0].tolist() == [2, 3, 8, 9]
+    counts = {count.name: count.official for count in check_data("stamps", root).counts}
+    assert counts == {"training images": None, "training classes": None, "test images": None, "test classes": 80}
+    assert recipe("stamps").settings.epochs == 20
+    (root / "test.txt").unlink()
+    with pytest.raises(FileNotFoundError, match=r"test.txt is missing; Stamps is laid out as scans/CLASS"):
+        load_data("stamps", root)
+    with pytest.raises(ValueError, match="the data set stamps does not take the option 'sizes'; did you mean 'size'"):
+        load_data("stamps", root, sizes=5)
+    shutil.copy(stamps / "stamps.py", stamps / "again.py")
     data_sets.cache_clear()
-    with pytest.raises(ValueError, match="declares the data set 'new', which another module declares too"):
+    with pytest.raises(ValueError, match="declares the data set 'stamps', which another module declares too"):
         data_sets()
-    sys.modules.pop("lookalike.data.readers.again", None)
 
 
 def test_listing_data_sets_is_light():
@@ -118,7 +100,7 @@ def test_listing_data_sets_is_light():
         ("texts", None, {}, "texts is read from a file of yours: say where it is with root=FILE"),
         ("sop", "absent", {}, "absent is not a folder; SOP is laid out as Ebay_train.txt"),
         ("texts", "absent.csv", {}, "absent.csv: there is no such file"),
-        ("absent.npz", None, {}, "absent.npz: there is no such file"),
+        ("absent.npz", None, {}, "absent.npz: there is no such file of glyphs"),
         ("glyphs", ".", {}, r"glyphs is not read from a folder and takes no root=, got \."),
         ("absent.npz", ".", {}, "absent.npz is not read from a folder and takes no root="),
     ],

@@ -8,6 +8,11 @@ from lookalike.data.scans import class_of, degraded, glyph_scans, is_training_cl
 from tests.toys import write_glyph_file
 
 
+@pytest.fixture(scope="module")
+def labelled():
+    return glyph_scans()
+
+
 @pytest.mark.parametrize("paired", [False, True])
 def test_training_and_test_classes_are_disjoint_and_fixed(paired):
     data = glyph_scans(paired=paired)
@@ -29,17 +34,17 @@ def test_training_and_test_classes_are_disjoint_and_fixed(paired):
         assert len(part) == int(training.sum())
 
 
-def test_identical_characters_have_one_label_unless_asked_for():
+def test_identical_characters_have_one_label_unless_asked_for(labelled):
     glyphs = load_glyphs()
     merged, apart = (class_of(glyphs, merge_identical=flag) for flag in (True, False))
     cyrillic = glyphs.codepoints == 0x410
     assert set(merged[cyrillic]) == {ord("A")}
     assert set(apart[cyrillic]) == {0x410}
-    assert glyph_scans().checksum != glyph_scans(merge_identical=False).checksum
+    assert labelled.checksum != glyph_scans(merge_identical=False).checksum
 
 
-def test_scans_depend_on_the_seed_alone():
-    part = glyph_scans().train
+def test_scans_depend_on_the_seed_alone(labelled):
+    part = labelled.train
     ids = torch.tensor([3, 500, 7])
     first, again, other = (part.queries(ids, seed) for seed in (1, 1, 2))
     assert torch.equal(first, again)
@@ -47,7 +52,7 @@ def test_scans_depend_on_the_seed_alone():
     assert first.shape == (3, 1, 32, 32)
     assert 0 <= first.min() <= first.max() <= 1
     assert torch.equal(part.references(ids, 1), part.plain("reference", ids))
-    tests = [glyph_scans().test.queries(torch.arange(50)) for _ in range(2)]
+    tests = [data.test.queries(torch.arange(50)) for data in (labelled, glyph_scans())]
     assert torch.equal(*tests)
 
 

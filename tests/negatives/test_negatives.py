@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lookalike import Filters, hard_negatives, hardest_positives
-from lookalike.negatives import exact_hard_negatives, implied_cosine
+from lookalike.hashing import implied_cosine
+from lookalike.negatives import exact_hard_negatives
 from lookalike.search.plain import hamming_distances
 
 

@@ -1,4 +1,4 @@
-"""Labels from a file: numbers or text, from NumPy or from the lines of a text file."""
+"""Load labels, numbers or text, from a NumPy file or from the lines of a text file."""
 
 from __future__ import annotations
 

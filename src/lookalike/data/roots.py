@@ -52,9 +52,10 @@ class FolderRoot:
 
 @dataclass(frozen=True)
 class FileRoot:
-    """A file with one of some suffixes."""
+    """A file with one of some suffixes; `what` is what errors call it."""
 
     suffixes: tuple[str, ...]
+    what: str = "file"
     kind = "file"
 
     def open(self, path: Path) -> Path:
@@ -65,7 +66,7 @@ class FileRoot:
             ValueError: Its name ends in something else.
         """
         if not path.is_file():
-            raise FileNotFoundError(f"{path}: there is no such file.")
+            raise FileNotFoundError(f"{path}: there is no such {self.what}.")
         if path.suffix.lower() not in self.suffixes:
             raise ValueError(f"{path} must be one of {', '.join(self.suffixes)}.")
         return path

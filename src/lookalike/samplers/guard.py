@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lookalike.negatives import implied_cosine
+from lookalike.hashing import implied_cosine
 from lookalike.search.plain import popcount
 
 if TYPE_CHECKING:

@@ -60,7 +60,7 @@ DATA_SETS = (
             "settings": {"epochs": 12, "pairs_per_batch": 64},
             "model": {"encoder": "convnet", "width": 32, "dim": 256},
         },
-        root=FileRoot((".npz",)),
+        root=FileRoot((".npz",), "file of glyphs"),
         suffix=".npz",
     ),
 )
