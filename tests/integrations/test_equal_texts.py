@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from lookalike.integrations.dealing import DealtBatches
-from lookalike.integrations.texts import TextPairBatchSampler, connected, pair_sampler
+from lookalike.integrations.texts import EqualTextsApart, connected, pair_sampler
 from lookalike.samplers import LSHBatchSampler
 
 
@@ -47,7 +47,7 @@ def test_negatives_do_not_meet_themselves():
     members = np.stack([np.arange(60), 100 + np.arange(60)], axis=1)
     negatives = np.stack([100 + (np.arange(60) + 1) % 60, 900 + np.arange(60)], axis=1)  # another's positive; nobody's
     labels = np.arange(60) // 2
-    sampler = TextPairBatchSampler(negatives, members, labels, 10, pairs=60, bits=64)
+    sampler = LSHBatchSampler(labels, 10, pairs=60, bits=64, rearrange=EqualTextsApart(negatives, members))
     batches = list(observed(sampler, 3))
     assert sorted(number for batch in batches for number in batch) == sorted(list(range(60)) * 3)
     for batch in batches:
@@ -58,7 +58,7 @@ def test_negatives_do_not_meet_themselves():
 def test_what_cannot_be_kept_apart_is_said_once(caplog):
     members = np.stack([np.arange(8), 100 + np.arange(8)], axis=1)
     negatives = np.stack([100 + (np.arange(8) + step) % 8 for step in range(1, 8)], axis=1)  # everybody's positives
-    sampler = TextPairBatchSampler(negatives, members, None, 4, pairs=8, bits=64)
+    sampler = LSHBatchSampler(None, 4, pairs=8, bits=64, rearrange=EqualTextsApart(negatives, members))
     with caplog.at_level(logging.WARNING, "lookalike"):
         assert len(list(observed(sampler, 2))) == 4
     assert caplog.text.count("8 pairs are in a batch with a pair that has a text in common with them") == 1
