@@ -148,6 +148,7 @@ def _run(outputs, cwd, env, function, arguments):
     os.environ.clear()
     os.environ.update(env)
     os.chdir(cwd)
+    multiprocessing.set_start_method(None, force=True)  # its own children are started as everywhere
     function(*arguments)
 
 
