@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all, whenever the process or the machine stops."""
+"""Write files atomically, and report folders that cannot be written to."""
 
 import contextlib
 import errno
@@ -12,16 +12,16 @@ from pathlib import Path
 
 import platformdirs
 
-FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # no room, no quota, no larger files allowed
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # no space, no quota, file too large
 TEMPORARY = ".tmp"
 
 
 class DiskFullError(OSError):
-    """There is no room for a file; says what is kept and how to go on."""
+    """The disk is full; the message says what was kept and how to continue."""
 
 
 class UnwritableError(OSError):
-    """A folder does not accept files."""
+    """A folder cannot be written to."""
 
 
 @contextmanager
@@ -43,7 +43,7 @@ def writable(folder: Path) -> Iterator[None]:
             raise DiskFullError(
                 f"{folder} cannot be written to ({error.strerror}): make room and try again."
             ) from error
-        if error.errno is None:  # one of ours, which says what is wrong
+        if error.errno is None:  # one of our own, which already says what is wrong
             raise
         hint = ", or change its permissions" if error.errno in (errno.EACCES, errno.EPERM) else ""
         raise UnwritableError(
@@ -53,7 +53,11 @@ def writable(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def room_for(what: str, then: str) -> Iterator[None]:
-    """Say in one sentence that a disk is full while `what` is written, and what to do `then`.
+    """Report in one sentence that the disk is full.
+
+    Args:
+        what: What the block writes.
+        then: What the user can do.
 
     Raises:
         DiskFullError: The disk is full.
@@ -68,9 +72,9 @@ def room_for(what: str, then: str) -> Iterator[None]:
 
 
 def _full(error: BaseException) -> str | None:
-    """Return the system's words for a full disk, if that is what an error is about.
+    """Return the system's message if an error means that the disk is full.
 
-    torch raises an error of its own after the OSError of a write, and safetensors only quotes its number.
+    torch raises an error of its own after the OSError of a write, and safetensors quotes only its number.
     """
     for number in FULL:
         if f"(os error {number})" in str(error):
@@ -85,7 +89,7 @@ def _full(error: BaseException) -> str | None:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Yield a temporary file to write; it takes the place of `path` at the end, or, after an error, vanishes."""
+    """Yield a temporary file to write; move it to `path` at the end, or remove it after an error."""
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f"{path.name}.", suffix=TEMPORARY)
     os.close(handle)
     temporary = Path(name)
@@ -93,7 +97,7 @@ def replacing(path: Path) -> Iterator[Path]:
         yield temporary
         with temporary.open("rb") as file:
             os.fsync(file.fileno())
-        temporary.chmod(0o666 & ~_umask())  # as any new file; mkstemp makes private ones
+        temporary.chmod(0o666 & ~_umask())  # as for any new file; mkstemp makes private ones
         temporary.replace(path)
         _sync_entries(path.parent)
     except BaseException:
@@ -103,16 +107,16 @@ def replacing(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def replacing_folder(path: Path) -> Iterator[Path]:
-    """Yield a temporary folder to fill; it takes the place of the folder `path` at the end, or vanishes on an error.
+    """Yield a temporary folder to fill; move it to `path` at the end, or remove it after an error.
 
-    A folder cannot be replaced in one step: a process that is killed at the end may leave neither the old one nor the
-    new one, but never half of one.
+    A folder cannot be replaced in one step: a process killed at the end may leave neither the old nor the new folder,
+    but never part of one.
     """
     temporary = Path(tempfile.mkdtemp(dir=path.parent, prefix=f"{path.name}.", suffix=TEMPORARY))
     try:
         yield temporary
         for each in (temporary, *temporary.rglob("*")):
-            each.chmod((0o777 if each.is_dir() else 0o666) & ~_umask())  # as any new one; some libraries write private
+            each.chmod((0o777 if each.is_dir() else 0o666) & ~_umask())  # some libraries write private files
             if each.is_file():
                 with each.open("rb") as file:
                     os.fsync(file.fileno())
@@ -126,7 +130,7 @@ def replacing_folder(path: Path) -> Iterator[Path]:
 
 
 def _sync_entries(folder: Path) -> None:
-    """Make a rename survive a power failure, where the system can: it is the folder that knows names."""
+    """Sync a folder, so that a rename in it survives a power failure, if the system supports that."""
     with contextlib.suppress(OSError):
         handle = os.open(folder, os.O_RDONLY)
         try:
@@ -136,7 +140,7 @@ def _sync_entries(folder: Path) -> None:
 
 
 def remove_leftovers(*paths: Path) -> None:
-    """Remove what `replacing` and `replacing_folder` leave beside these paths when their process is killed."""
+    """Remove temporary files that a killed process left beside these paths."""
     for path in paths:
         for leftover in path.parent.glob(f"{glob.escape(path.name)}.????????{TEMPORARY}"):
             if leftover.is_dir() and not leftover.is_symlink():
@@ -161,7 +165,7 @@ def cache_folder() -> Path:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a text file, whole or not at all."""
+    """Write a text file atomically."""
     with replacing(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
 

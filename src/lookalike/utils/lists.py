@@ -30,12 +30,12 @@ def make_lists(rows: Sequence[Sequence[int]]) -> Lists:
 
 
 def each_itself(n: int) -> Lists:
-    """Make the lists in which row i lists i alone: what a set that is searched in itself excludes."""
+    """Make lists in which row i holds i alone: what to exclude when a set is searched in itself."""
     return torch.arange(n + 1), torch.arange(n)
 
 
 def checked_lists(name: str, lists: tuple[Any, Any], rows: int, n: int, device: torch.device) -> Lists:
-    """Check lists of ids below n, one for each of `rows` rows, and sort each of them.
+    """Check lists of ids below n, one per row, and sort each of them.
 
     Raises:
         TypeError: `lists` is not a pair of integer arrays.
@@ -111,6 +111,6 @@ def lists_among(lists: Lists, rows: Tensor, columns: Tensor) -> Lists:
 
 
 def lists_checksum(lists: Lists) -> int:
-    """Return a checksum by which two processes can tell whether they hold the same lists."""
+    """Return a checksum, by which processes compare their lists."""
     offsets, ids = (part.cpu().numpy().tobytes() for part in lists)
     return zlib.crc32(ids, zlib.crc32(offsets))

@@ -1,4 +1,4 @@
-"""One process per folder: a lock that the operating system releases when its process ends, however it ends."""
+"""Lock a folder for one process; the operating system releases the lock when the process ends, however it ends."""
 
 from __future__ import annotations
 
@@ -24,27 +24,27 @@ else:
     import fcntl
 
 LOCK, HOLDER = ".lock", ".lock.json"
-HELD = (errno.EACCES, errno.EAGAIN, errno.EDEADLK)  # what systems say of a lock that somebody else has
-ATTEMPTS = 100  # to open a lock file that is there to stay
-LOOKS, PAUSE = 20, 0.02  # how often, and with how many seconds between, to look for the name of a holder
+HELD = (errno.EACCES, errno.EAGAIN, errno.EDEADLK)  # errors for a lock that another process holds
+ATTEMPTS = 100  # to open a lock file that its last holder does not remove in the meantime
+LOOKS, PAUSE = 20, 0.02  # times to look for the holder's name, and seconds in between
 
 
 class FolderInUseError(ValueError):
-    """Another process works in the folder."""
+    """Another process is using the folder."""
 
 
 @contextmanager
 def locked(folder: Path, *, remove_empty: bool = False) -> Iterator[None]:
-    """Hold `folder`, which is created if needed, for this process.
+    """Lock `folder` for this process, creating it if needed.
 
-    Nothing is left of the lock at the end; folders that were created for nothing are removed again.
+    At the end the lock's files are removed, and so are folders that were created here and are still empty.
 
     Args:
         folder: The folder.
-        remove_empty: Remove the folder at the end if nothing is in it, whoever has created it.
+        remove_empty: Remove the folder at the end if it is empty, even if it was not created here.
 
     Raises:
-        FolderInUseError: Another process holds it; the message names that process.
+        FolderInUseError: Another process holds the lock; the message names that process.
         UnwritableError: The folder cannot be written to.
     """
     with writable(folder):
@@ -68,18 +68,18 @@ def locked(folder: Path, *, remove_empty: bool = False) -> Iterator[None]:
 
 
 def _tidy(folder: Path, handle: int, created: list[Path]) -> None:
-    """Remove the lock while it is held: whoever has opened the file finds out that it is no longer there."""
+    """Remove the lock's files while holding it: whoever has them open will notice that they are gone."""
     with contextlib.suppress(OSError):
         if _is_at(handle, folder / LOCK):
             (folder / HOLDER).unlink(missing_ok=True)
             (folder / LOCK).unlink()
-    with contextlib.suppress(OSError):  # there is something in it
+    with contextlib.suppress(OSError):  # it is not empty
         for each in created:
             each.rmdir()
 
 
 def _acquired(folder: Path) -> int | None:
-    """Return a handle of the lock file that holds the lock, or None if another process holds it."""
+    """Lock the lock file and return its handle, or None if another process holds it."""
     for attempt in reversed(range(ATTEMPTS)):
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -92,7 +92,7 @@ def _acquired(folder: Path) -> int | None:
             _lock(handle)
             if _is_at(handle, folder / LOCK):
                 return handle
-            os.close(handle)  # the last holder has removed the file in between: there may be a new one
+            os.close(handle)  # its last holder removed the file in between, and there may be a new one
         except OSError as error:
             os.close(handle)
             if error.errno in HELD:
@@ -121,7 +121,7 @@ def _command() -> str:
 
 
 def _holder(folder: Path) -> str:
-    """Describe the process that holds the lock; one that has just taken it is about to write its name."""
+    """Describe the process that holds the lock; one that just took it may not have written its name yet."""
     for _ in range(LOOKS):
         try:
             holder = json.loads((folder / HOLDER).read_text(encoding="utf-8"))
@@ -139,7 +139,7 @@ def _holder(folder: Path) -> str:
 def _is_running(pid: int) -> bool:
     if pid <= 0 or pid >= 2**31:
         return False
-    if sys.platform == "win32":  # where asking with a signal would send one
+    if sys.platform == "win32":  # where os.kill would end the process
         return True
     try:
         os.kill(pid, 0)

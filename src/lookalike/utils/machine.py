@@ -1,4 +1,4 @@
-"""The machine: what results say of it, and what fits on it."""
+"""Describe the machine for the record, and choose devices."""
 
 import os
 import platform
@@ -20,11 +20,11 @@ PACKAGES = (
     "transformers",
     "sentence-transformers",
 )
-LARGEST_SHARE = 0.25  # of a GPU's free memory that data may take; the rest is for the model
+LARGEST_SHARE = 0.25  # of a GPU's free memory for data; the rest is for the model
 
 
 def machine(device: str = "cpu") -> dict[str, Any]:
-    """The processor, its size and the features the kernels use, and the GPU where one is used."""
+    """Describe the processor, the features that the kernels use, and the GPU if `device` is one."""
     cpu: dict[str, str] = {}
     info = Path("/proc/cpuinfo")
     if info.exists():
@@ -44,7 +44,7 @@ def machine(device: str = "cpu") -> dict[str, Any]:
 
 
 def versions() -> dict[str, str]:
-    """The versions of what a result depends on."""
+    """Return the installed versions of the packages that results depend on."""
     found = {}
     for package in PACKAGES:
         try:
@@ -55,7 +55,7 @@ def versions() -> dict[str, str]:
 
 
 def moved_if_it_fits(tensor: Tensor, device: torch.device) -> Tensor:
-    """The tensor on the device, or, where it would take too much of its memory, as it is."""
+    """Move a tensor to a GPU unless it would take too much of its memory."""
     if device.type != "cuda":
         return tensor
     free, _ = torch.cuda.mem_get_info(device)
@@ -63,10 +63,10 @@ def moved_if_it_fits(tensor: Tensor, device: torch.device) -> Tensor:
 
 
 def checked_device(device: str | None) -> str:
-    """The device that was asked for; by default a GPU if there is one.
+    """Return a device that torch can use; by default a GPU if there is one.
 
     Raises:
-        ValueError: There is no such device.
+        ValueError: torch cannot use it here.
     """
     if device is None:
         return "cuda" if torch.cuda.is_available() else "cpu"

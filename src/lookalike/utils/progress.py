@@ -1,4 +1,4 @@
-"""A progress bar that is seen by people only: on a terminal, on the first rank, when asked for."""
+"""Progress bars, drawn only on a terminal, on the first rank, and if asked for."""
 
 import os
 import sys
@@ -11,13 +11,13 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 
 
 class Bar(Protocol):
-    """What is yielded to the caller."""
+    """A progress bar, as its user sees it."""
 
     def advance(self, amount: float) -> None:
-        """Say that this much of the total is done."""
+        """Add to the amount that is done."""
 
     def describe(self, text: str) -> None:
-        """Say something else in front of the bar."""
+        """Replace the text in front of the bar."""
 
 
 class _Silent:
@@ -30,7 +30,7 @@ class _Silent:
 
 @contextmanager
 def progress_bar(description: str, total: float, *, shown: bool) -> Iterator[Bar]:
-    """Yield a bar to advance; it draws nothing unless `shown` and standard error is a terminal."""
+    """Yield a bar to advance; it is drawn if `shown`, and standard error is a terminal, and this is rank 0."""
     if not shown or not sys.stderr.isatty() or os.environ.get("RANK", "0") != "0":
         yield _Silent()
         return
@@ -54,7 +54,7 @@ def progress_bar(description: str, total: float, *, shown: bool) -> Iterator[Bar
 
 @contextmanager
 def working(description: str, *, shown: bool) -> Iterator[None]:
-    """Say what is going on where there is nothing to count; draws nothing unless `progress_bar` would."""
+    """Show a spinner with a description while the block runs, under the conditions of `progress_bar`."""
     if not shown or not sys.stderr.isatty() or os.environ.get("RANK", "0") != "0":
         yield
         return

@@ -1,4 +1,4 @@
-"""What the samplers do between the processes of `torch.distributed`; with one process, nothing."""
+"""Exchange data between the processes of `torch.distributed`."""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,12 +9,12 @@ from torch import Tensor
 
 
 def is_distributed() -> bool:
-    """Whether there is more than one process."""
+    """Tell whether there is more than one process."""
     return dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
 
 
 def world() -> tuple[int, int]:
-    """The rank of this process and the number of processes."""
+    """Return the rank of this process and the number of processes."""
     return (dist.get_rank(), dist.get_world_size()) if is_distributed() else (0, 1)
 
 
@@ -23,7 +23,7 @@ def _device() -> torch.device:
 
 
 def gather_rows(ids: Tensor, rows: Tensor) -> list[tuple[Tensor, Tensor]]:
-    """Everyone's (ids int64 [m], rows uint8 [m, width]), by rank; m may differ from rank to rank."""
+    """Return every rank's (ids int64 [m], rows uint8 [m, width]), by rank; m may differ between ranks."""
     device = _device()
     number = torch.tensor([len(ids)], device=device)
     numbers = [torch.zeros_like(number) for _ in range(dist.get_world_size())]
@@ -40,14 +40,14 @@ def gather_rows(ids: Tensor, rows: Tensor) -> list[tuple[Tensor, Tensor]]:
 
 
 def add_up(values: Tensor) -> Tensor:
-    """The sum over all ranks."""
+    """Sum values over all ranks."""
     total = values.to(_device(), copy=True)
     dist.all_reduce(total)
     return total.to(values.device)
 
 
 def from_first(make: Callable[[], list[Tensor]]) -> list[Tensor]:
-    """What `make` returns on rank 0, on every rank. If it fails there it fails everywhere: nobody waits for nothing."""
+    """Call `make` on rank 0 and return its tensors on every rank. If it fails there, it fails on all ranks."""
     if not is_distributed():
         return make()
     device, first = _device(), dist.get_rank() == 0
@@ -57,7 +57,7 @@ def from_first(make: Callable[[], list[Tensor]]) -> list[Tensor]:
         try:
             made = make()
             message = [[(part.shape, part.dtype) for part in made]]
-        except Exception as error:  # noqa: BLE001 - whatever it is, the others must hear of it
+        except Exception as error:  # noqa: BLE001 - the other ranks must hear of any error
             failure, message = error, [f"{type(error).__name__}: {error}"]
     dist.broadcast_object_list(message, src=0, device=device)
     if isinstance(message[0], str):
@@ -71,14 +71,14 @@ def from_first(make: Callable[[], list[Tensor]]) -> list[Tensor]:
 
 
 def largest(value: float) -> float:
-    """The largest of everyone's numbers."""
+    """Return the largest of all ranks' numbers."""
     most = torch.tensor(float(value), device=_device())
     dist.all_reduce(most, op=dist.ReduceOp.MAX)
     return float(most)
 
 
 def share(order: Tensor, offsets: Tensor, rank: int, world_size: int, width: int) -> tuple[Tensor, Tensor]:
-    """This rank's part of every batch: equal counts of batches, sizes that differ by one pair at most."""
+    """Return this rank's part of every batch: as many batches on every rank, sizes that differ by at most one pair."""
     pairs = offsets.diff() // width
     first = offsets[:-1] + pairs * rank // world_size * width
     last = offsets[:-1] + pairs * (rank + 1) // world_size * width
@@ -89,14 +89,14 @@ def share(order: Tensor, offsets: Tensor, rank: int, world_size: int, width: int
 
 
 def check_agreement(notes: dict[str, Any], dim: int | None) -> None:
-    """Compare what must be the same on every rank, before ranks that differ wait for each other or mix their data.
+    """Check that all ranks agree, before ranks that differ wait for each other forever or mix their data.
 
     Args:
-        notes: Names and values.
-        dim: Dimension of this rank's embeddings, None where it has seen none.
+        notes: Values that must be the same on every rank, by name.
+        dim: Dimension of this rank's embeddings, None if it has seen none.
 
     Raises:
-        ValueError: The ranks differ; raised on all of them, naming what differs.
+        ValueError: The ranks differ; raised on all of them, naming the difference.
     """
     everyone: list[Any] = [None] * dist.get_world_size()
     dist.all_gather_object(everyone, (notes, dim))
@@ -109,7 +109,7 @@ def check_agreement(notes: dict[str, Any], dim: int | None) -> None:
     if differing:
         raise ValueError(
             f"the ranks' samplers differ: {'; '.join(differing)}. Build the sampler with the same arguments on every "
-            "rank (the seed too: it deals the batches by itself), and load its state on every rank or on none."
+            "rank, including the seed, and load its state on every rank or on none."
         )
 
 

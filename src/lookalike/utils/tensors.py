@@ -1,4 +1,7 @@
-"""Checks of user input: one sentence that says what was expected, what came and what to do."""
+"""Convert and check tensors that a user passes.
+
+Each error is one sentence: what was expected, what came and, where it helps, what to do.
+"""
 
 from typing import Any
 
@@ -6,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-LONGEST_QUOTE = 40  # characters of a value that errors show
+LONGEST_QUOTE = 40  # characters
 _INTEGERS = (
     torch.uint8,
     torch.int8,
@@ -20,10 +23,16 @@ _INTEGERS = (
 
 
 def as_tensor(values: Any, name: str = "values", expected: str = "numbers", advice: str = "") -> Tensor:
-    """Return tensors, arrays, columns of tables and lists as a tensor.
+    """Convert a tensor, an array, a column of a table or a list to a tensor.
+
+    Args:
+        values: What to convert.
+        name: What the caller calls it.
+        expected: What it should hold, for the error.
+        advice: What to do about it, as the end of the error's sentence.
 
     Raises:
-        TypeError: They hold something else than numbers; says what was `expected`, what came, and gives the `advice`.
+        TypeError: It does not hold numbers, or lists of different lengths.
     """
     try:
         if hasattr(values, "__array__") and not isinstance(values, Tensor):
@@ -31,7 +40,7 @@ def as_tensor(values: Any, name: str = "values", expected: str = "numbers", advi
             if values.dtype == object:
                 values = np.array(values.tolist())
             elif not values.flags.writeable and not isinstance(values, np.memmap):
-                values = values.copy()  # as columns of tables often are, of which torch warns
+                values = values.copy()  # columns of tables are often read-only, and torch warns about that
         tensor: Tensor = torch.as_tensor(values)
     except (TypeError, ValueError, RuntimeError):
         raise TypeError(f"{name} must be {expected}, got {_described(values)}{advice}.") from None
@@ -39,7 +48,7 @@ def as_tensor(values: Any, name: str = "values", expected: str = "numbers", advi
 
 
 def _described(values: Any) -> str:
-    """Say what values are that no tensor can hold."""
+    """Describe values that a tensor cannot hold."""
     first = values
     while isinstance(first, (list, tuple, np.ndarray)):
         items = first.tolist() if isinstance(first, np.ndarray) else first
@@ -55,7 +64,7 @@ def _is_nested(values: Any) -> bool:
 
 
 def checked_codes(name: str, codes: Any) -> Tensor:
-    """A contiguous uint8 tensor [n, bytes]."""
+    """Return packed codes as a contiguous uint8 tensor [n, bytes]."""
     expected, advice = "packed codes of dtype uint8", "; SignHasher.encode makes them"
     tensor = as_tensor(codes, name, expected, advice)
     if tensor.dtype != torch.uint8:
@@ -66,12 +75,12 @@ def checked_codes(name: str, codes: Any) -> Tensor:
 
 
 def checked_integers(name: str, values: Any) -> Tensor:
-    """A contiguous int64 tensor [n]."""
+    """Return integers of any kind as a contiguous int64 tensor [n]."""
     numbered = "; number other values with numpy.unique(labels, return_inverse=True)[1]"
     advice = numbered if "label" in name else ""
     tensor = as_tensor(values, name, "integers", advice)
     if tensor.numel() == 0:
-        tensor = tensor.to(torch.int64)  # an empty list has no dtype of its own
+        tensor = tensor.to(torch.int64)  # torch makes floats of an empty list
     if tensor.dtype not in _INTEGERS:
         raise TypeError(f"{name} must be integers, got {tensor.dtype}{advice}.")
     if tensor.ndim != 1:
@@ -80,7 +89,7 @@ def checked_integers(name: str, values: Any) -> Tensor:
 
 
 def check_embeddings(name: str, x: Tensor, expected: int) -> None:
-    """Floats [expected, dim], or an error."""
+    """Check that embeddings are floats [expected, dim]."""
     if not x.is_floating_point() or x.ndim != 2:
         raise TypeError(f"{name} must be floats of the shape [{expected}, dim], got {x.dtype} {list(x.shape)}.")
     if len(x) != expected:
@@ -88,16 +97,20 @@ def check_embeddings(name: str, x: Tensor, expected: int) -> None:
 
 
 def check_one_dimension(towers: dict[str, Any]) -> int:
-    """Return the dimension of embeddings `[n, dim]` that are to be compared, or raise an error."""
+    """Return the dimension of embeddings `[n, dim]` that will be compared with each other.
+
+    Raises:
+        ValueError: They differ in it.
+    """
     dims = {name: int(as_tensor(x).shape[1]) for name, x in towers.items()}
     if len(set(dims.values())) > 1:
         found = " and ".join(f"{name} has {dim} dimensions" for name, dim in dims.items())
-        raise ValueError(f"{found}; towers that are compared need embeddings of one dimension.")
+        raise ValueError(f"{found}; embeddings that are compared must have the same dimension.")
     return next(iter(dims.values()))
 
 
 def checked_labels(name: str, labels: Any, n: int) -> Tensor:
-    """One integer per code: int64 [n]."""
+    """Return one integer per code, int64 [n]."""
     checked = checked_integers(name, labels)
     if len(checked) != n:
         raise ValueError(f"{name} must have one label per code, {n}, got {len(checked)}.")
@@ -105,9 +118,9 @@ def checked_labels(name: str, labels: Any, n: int) -> Tensor:
 
 
 def both_labels(query: Tensor, labels: Any, reference: Tensor, reference_labels: Any) -> tuple[Tensor, Tensor]:
-    """Labels of queries and references, int64, on their device.
+    """Return the labels of queries and references, int64, on the device of the queries.
 
-    Without labels every query is a class of its own; references have the queries' labels unless they have their own.
+    Without labels every query is a class of its own; without labels of their own, references have those of the queries.
     """
     if reference_labels is not None and reference is query:
         raise ValueError("reference_labels were given without a reference.")
