@@ -1,4 +1,4 @@
-"""A headless Chromium, spoken to over a pipe in the DevTools protocol: no driver, no port, no further package."""
+"""Drive a headless Chromium over a pipe with the DevTools protocol: no driver, no port, no further package."""
 
 import base64
 import contextlib
@@ -74,13 +74,13 @@ class Browser:
             self._process.wait(10)
         if self._process.poll() is None:
             self._process.kill()
-            self._process.wait()
+            self._process.wait(10)
         os.close(self._in)
         os.close(self._out)
         self._profile.cleanup()
 
     def show(self, url, *, width, height=900, dark=False, scale=1):
-        """Open a page as on a screen of this width, and wait until it is loaded."""
+        """Open a page on a screen of this width, and wait until it is loaded."""
         scheme = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
         self.call("Emulation.setEmulatedMedia", features=scheme)
         self.call(
@@ -95,13 +95,13 @@ class Browser:
         self._wait(lambda: self._loaded)
 
     def evaluate(self, expression):
-        """The value of an expression of JavaScript."""
+        """Return the value of a JavaScript expression."""
         answer = self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
         assert "exceptionDetails" not in answer, answer["exceptionDetails"]
         return answer["result"].get("value")
 
     def screenshot(self, path, clip=None):
-        """A PNG of the whole page, or of a part: x, y, width, height."""
+        """Write a PNG of the whole page, or of a part: x, y, width, height."""
         x, y, width, height = clip or self.evaluate("[0, 0, innerWidth, document.documentElement.scrollHeight]")
         area = {"x": x, "y": y, "width": width, "height": height, "scale": 1}
         data = self.call("Page.captureScreenshot", clip=area, captureBeyondViewport=True)["data"]

@@ -8,6 +8,7 @@ import pytest
 from lookalike.training.comparison import compare
 from lookalike.training.run import train
 from lookalike.training.settings import Settings
+from tests.report.browser import Browser, find_chromium
 from tests.toys import write_glyph_file
 
 SMALL = {"epochs": 2, "pairs_per_batch": 8, "bits": 64}
@@ -62,8 +63,8 @@ def made(tmp_path_factory):
         "random": Settings(**{**SMALL, "sampler": "random"}),
         "lsh:64": Settings(**SMALL),
     }
-    compare(str(data), contenders, out=folder / "compare", seeds=2, model=NETWORK)
-    train(str(data), Settings(**SMALL, hardness=0.5), out=folder / "half", model=NETWORK)
+    compare(str(data), contenders, out=folder / "compare", seeds=2, model=NETWORK, progress=False)
+    train(str(data), Settings(**SMALL, hardness=0.5), out=folder / "half", model=NETWORK, progress=False)
     (folder / "analysis.json").write_text(json.dumps(an_analysis()))
     return folder
 
@@ -76,3 +77,10 @@ def study(made, tmp_path):
     shutil.copy(made / "analysis.json", tmp_path)
     add_overlap(tmp_path / "half" / "metrics.jsonl")
     return tmp_path
+
+
+@pytest.fixture(scope="session")
+def browser():
+    """One process for all tests, since it starts slowly."""
+    with Browser(find_chromium()) as browser:
+        yield browser

@@ -5,9 +5,9 @@ import shutil
 import pytest
 
 from lookalike.report import make_report
-from tests.report.browser import Browser, find_chromium
+from tests.report.browser import find_chromium
 from tests.report.conftest import add_overlap
-from tests.report.test_speed import write_benchmark
+from tests.report.figures.test_search_time import write_benchmark
 
 pytestmark = pytest.mark.skipif(find_chromium() is None, reason="needs Chromium: apt-get install chromium")
 
@@ -38,12 +38,6 @@ def page(made, tmp_path_factory):
     sources = [made / "compare", run, made / "analysis.json", write_benchmark(folder)]
     make_report(sources, folder / "report.html")
     return (folder / "report.html").as_uri()
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with Browser(find_chromium()) as browser:
-        yield browser
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])

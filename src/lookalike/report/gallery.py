@@ -4,152 +4,197 @@ from __future__ import annotations
 
 import base64
 import io
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F  # noqa: N812 - as everybody calls it
+from PIL import Image
 from torch import Tensor
+from torch.nn.functional import normalize
 
 from lookalike.hashing import SignHasher
 from lookalike.negatives import hard_negatives, hardest_positives
-from lookalike.report.markup import Markup, shortened, tag
+from lookalike.report.text import shortened
 from lookalike.search.cosine import cosine_topk
 from lookalike.training.embedding import embed_part, load_run_data, load_run_model
+from lookalike.training.run_folder import MODEL
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from lookalike.data.retrieval import TrainingPart
-    from lookalike.report.sources import Run
+    from lookalike.report.records.runs import Run
 
 ANCHORS, NEGATIVES = 12, 6
-LONGEST_TEXT = 240  # letters
+LONGEST_TEXT = 240  # characters of a sample
+LONGEST_REASON = 500  # characters of an error
+DEFAULT_BITS = 512  # for runs that do not mine in bits
 
 
-@dataclass(frozen=True)
-class Shown:
-    """A sample as the page shows it."""
+@dataclass(frozen=True, kw_only=True)
+class Sample:
+    """A sample as the page shows it: a picture or a text."""
 
     id: int
-    content: Markup
-    cosine: float | None = None  # with the anchor
-    shared: bool = True  # chosen by both, bits and floats
+    image: str = ""
+    """A data URL."""
+    is_ink: bool = False
+    """Whether the picture is black on white, and the other way round on a dark page."""
+    text: str = ""
+    cosine: float | None = None
+    """With the anchor."""
+    shared: bool = True
+    """Whether bits and floats both choose it."""
 
 
 @dataclass(frozen=True)
 class Example:
-    """An anchor with what is near it."""
+    """An anchor and its neighbours."""
 
-    anchor: Shown
-    positive: Shown
-    by_bits: list[Shown]
-    exact: list[Shown]
+    anchor: Sample
+    positive: Sample
+    by_bits: list[Sample]
+    exact: list[Sample]
 
 
 @dataclass(frozen=True)
 class Gallery:
-    """Examples, and the run that they are from."""
+    """Examples from one run."""
 
     run: Run
     bits: int
     examples: list[Example]
-    is_text: bool
+
+    @property
+    def is_text(self) -> bool:
+        """Whether the samples are shown as text."""
+        return not self.examples[0].anchor.image
+
+    @property
+    def caption(self) -> str:
+        """How to read it."""
+        config = self.run.config
+        seed = "" if config.seed is None else f" (seed {config.seed})"
+        shared = sum(sample.shared for example in self.examples for sample in example.by_bits)
+        total = sum(len(example.by_bits) for example in self.examples)
+        return (
+            f"{len(self.examples)} random anchors from the training set, the most confusable first, as the model of "
+            f"{config.strategy}{seed} sees them: the positive farthest from the anchor, the hard negatives found in "
+            f"{self.bits} bits, and the exact ones, each with its cosine to the anchor. A bar marks what both find, "
+            f"{shared} of {total}."
+        )
 
 
-def run_for_gallery(runs: list[Run]) -> Run | None:
-    """The finished run to look into: of those that mine in bits the best, otherwise the best."""
-    finished = [run for run in runs if run.result and run.weights.exists()]
-    return max(finished, key=lambda run: (run.config["sampler"] == "lsh", _recall(run)), default=None)
+@dataclass(frozen=True)
+class NoGallery:
+    """Why there is no gallery, in a sentence."""
+
+    reason: str
+
+
+def try_gallery(runs: Sequence[Run], *, progress: bool = False) -> Gallery | NoGallery:
+    """Make the gallery of the best run that mines in bits, else of the best run."""
+    finished = [(run, run.result) for run in runs if run.result is not None and run.weights.exists()]
+    if not finished:
+        return NoGallery(f"No finished run has kept its model ({MODEL}/), so there is no gallery.")
+    best, _ = max(finished, key=lambda pair: (pair[0].config.sampler == "lsh", pair[1].metrics["recall@1"]))
+    try:
+        return make_gallery(best, progress=progress)
+    except Exception as error:  # noqa: BLE001 - whatever data or weights raise, the rest of the page is worth having
+        return NoGallery(f"The gallery could not be made: {shortened(str(error), LONGEST_REASON)}")
 
 
 def make_gallery(run: Run, *, progress: bool = False) -> Gallery:
-    """Load the run's data and model, embed the training part, and look up the neighbours of a dozen anchors.
+    """Load the run's data and model, embed the training set, and find the neighbours of a dozen anchors.
 
     Raises:
-        ValueError: The data are others than the run's, or the model is not one that can be rebuilt.
-        FileNotFoundError: The data are not there.
+        ValueError: The data have changed since the run, or the model cannot be rebuilt.
+        FileNotFoundError: The data are missing.
     """
-    part, model = load_run_data(run.config, progress=progress), load_run_model(run.path, run.config)
+    part = load_run_data(run.config.content, progress=progress)
+    model = load_run_model(run.path, run.config.content)
     reference = embed_part(model, part, "reference", progress=progress)
-    query = reference if part.pairs is None else embed_part(model, part, "query", progress=progress)
+    bits, is_paired = _bits(run), part.pairs is not None
+    codes = _encode(run, bits, reference)
     labels = torch.arange(len(reference)) if part.labels is None else part.labels.cpu()
-    bits = _bits(run)
-    codes = _hashed(run, bits, reference)
-    anchors = _draw_anchors(labels, single=part.pairs is not None)
-    if part.pairs is None:
-        positives = hardest_positives(codes[anchors], labels[anchors], reference=codes, reference_labels=labels)
+    anchors = _draw_anchors(labels, need_positive=not is_paired)
+    if is_paired:
+        query = embed_part(model, part, "query", progress=progress)
+        positives, query_codes = anchors, _encode(run, bits, query)[anchors]
     else:
-        positives = anchors
-    query_codes = codes[anchors] if part.pairs is None else _hashed(run, bits, query)[anchors]
-    found = hard_negatives(query_codes, labels[anchors], NEGATIVES, reference=codes, reference_labels=labels).indices
-    exact = cosine_topk(
-        query[anchors], reference, NEGATIVES, query_labels=labels[anchors], reference_labels=labels
-    ).indices
-    cosines = F.normalize(query[anchors], dim=1) @ F.normalize(reference, dim=1).T  # [anchors, n]
+        query, query_codes = reference, codes[anchors]
+        positives = hardest_positives(query_codes, labels[anchors], reference=codes, reference_labels=labels)
+    by_bits = hard_negatives(query_codes, labels[anchors], NEGATIVES, reference=codes, reference_labels=labels)
+    exact = cosine_topk(query[anchors], reference, NEGATIVES, query_labels=labels[anchors], reference_labels=labels)
+    cosines = normalize(query[anchors], dim=1) @ normalize(reference, dim=1).T  # [anchors, n]
 
-    def show(row: int, ids: list[int], others: list[int]) -> list[Shown]:
-        kept = [i for i in ids if i >= 0]
-        contents = _contents(part, "reference", kept)
-        return [
-            Shown(i, content, float(cosines[row, i]), i in others) for i, content in zip(kept, contents, strict=True)
-        ]
+    def neighbours(row: int, ids: list[int], others: list[int]) -> list[Sample]:
+        samples = _samples(part, "reference", [i for i in ids if i >= 0])
+        return [replace(each, cosine=float(cosines[row, each.id]), shared=each.id in others) for each in samples]
 
-    tower = "reference" if part.pairs is None else "query"
     examples = []
     for row, anchor in enumerate(anchors.tolist()):
-        chosen, true = found[row].tolist(), exact[row].tolist()
-        positive = show(row, [int(positives[row])], [int(positives[row])])[0]
+        found, true, positive = by_bits.indices[row].tolist(), exact.indices[row].tolist(), int(positives[row])
         examples.append(
             Example(
-                Shown(anchor, _contents(part, tower, [anchor])[0]),
-                positive,
-                show(row, chosen, true),
-                show(row, true, chosen),
+                _samples(part, "query" if is_paired else "reference", [anchor])[0],
+                neighbours(row, [positive], [positive])[0],
+                neighbours(row, found, true),
+                neighbours(row, true, found),
             )
         )
-    examples.sort(key=lambda example: -max((shown.cosine or -1 for shown in example.exact), default=-1))
-    return Gallery(run, bits, examples, is_text=not examples[0].anchor.content.startswith("<img"))
+    examples.sort(key=lambda example: -max((sample.cosine or -1 for sample in example.exact), default=-1))
+    return Gallery(run, bits, examples)
 
 
-def _hashed(run: Run, bits: int, embeddings: Tensor) -> Tensor:
-    """Codes as the run's sampler makes them of a tower."""
-    hasher = SignHasher(embeddings.shape[1], bits, seed=int(run.config.get("seed", 0)))
+def _encode(run: Run, bits: int, embeddings: Tensor) -> Tensor:
+    """Hash one side as the run's sampler does."""
+    hasher = SignHasher(embeddings.shape[1], bits, seed=run.config.seed or 0)
     hasher.update_mean(embeddings)
     return hasher.encode(embeddings)
 
 
-def _draw_anchors(labels: Tensor, *, single: bool) -> Tensor:
-    """A dozen samples of different labels at random, each with a positive; the same ones for the same labels."""
-    order = torch.from_numpy(np.random.default_rng(0).permutation(len(labels)))
+def _bits(run: Run) -> int:
+    """Return the code length of the run, or the one it had chosen at its end."""
+    if run.config.bits not in (None, "auto"):
+        return int(run.config.bits)
+    return next((epoch.bits for epoch in reversed(run.epochs) if epoch.bits is not None), DEFAULT_BITS)
+
+
+def _draw_anchors(labels: Tensor, *, need_positive: bool) -> Tensor:
+    """Draw a dozen samples of different labels, the same ones for the same labels.
+
+    Raises:
+        ValueError: Positives are needed, and no label has two samples.
+    """
+    order = np.random.default_rng(0).permutation(len(labels))
     _, inverse, counts = np.unique(labels.numpy(), return_inverse=True, return_counts=True)
     drawn: dict[int, int] = {}
     for i in order.tolist():
         if len(drawn) == ANCHORS:
             break
-        if single or counts[inverse[i]] > 1:
+        if not need_positive or counts[inverse[i]] > 1:
             drawn.setdefault(int(labels[i]), i)
     if not drawn:
         raise ValueError("no label has two samples, so there are no positives.")
     return torch.tensor(list(drawn.values()))
 
 
-def _contents(part: TrainingPart, tower: str, ids: list[int]) -> list[Markup]:
-    """Samples as pictures or text; a data set whose inputs are neither says by `shown` how to show them."""
+def _samples(part: TrainingPart, tower: str, ids: list[int]) -> list[Sample]:
+    """Show samples as pictures or text; a data set whose inputs are neither defines `shown`."""
     view: Callable[[str, Tensor], Any] = getattr(part, "shown", part.plain)
-    return [as_markup(item) for item in view(tower, torch.tensor(ids, dtype=torch.int64))] if ids else []
+    shown = view(tower, torch.tensor(ids, dtype=torch.int64)) if ids else []
+    return [as_sample(i, item) for i, item in zip(ids, shown, strict=True)]
 
 
-def as_markup(item: Any) -> Markup:
-    """A picture of an image [channels, height, width], otherwise text."""
+def as_sample(i: int, item: Any) -> Sample:
+    """Show an image `[channels, height, width]` as a picture, and anything else as text."""
     if not isinstance(item, Tensor) or item.ndim != 3:
-        text = " ".join(str(item).split())
-        return tag("span", shortened(text, LONGEST_TEXT), class_="text")
-    from PIL import Image  # noqa: PLC0415 - only here
-
+        return Sample(id=i, text=shortened(" ".join(str(item).split()), LONGEST_TEXT))
     pixels = item.float().cpu()
-    if len(pixels) == 1:  # ink on paper: 1 is black, and white where the page is dark
+    is_ink = len(pixels) == 1
+    if is_ink:  # 1 is black
         levels = ((1 - pixels[0].clamp(0, 1)) * 15).round().mul(17).byte().numpy()
         picture = Image.fromarray(levels).convert("P", palette=Image.Palette.ADAPTIVE, colors=16)
     else:
@@ -159,17 +204,4 @@ def as_markup(item: Any) -> Markup:
         picture.thumbnail((128, 128))
     file = io.BytesIO()
     picture.save(file, "PNG", optimize=True)
-    source = "data:image/png;base64," + base64.b64encode(file.getvalue()).decode()
-    return tag("img", src=source, alt="", class_="ink" if len(pixels) == 1 else None)
-
-
-def _bits(run: Run) -> int:
-    """The number of bits in use at the end."""
-    for value in (run.config.get("bits"), *(epoch.get("bits") for epoch in reversed(run.epochs))):
-        if isinstance(value, int):
-            return value
-    return 512
-
-
-def _recall(run: Run) -> float:
-    return float(run.result["metrics"]["recall@1"]) if run.result else 0.0
+    return Sample(id=i, image="data:image/png;base64," + base64.b64encode(file.getvalue()).decode(), is_ink=is_ink)

@@ -81,7 +81,7 @@ class ComparisonRow:
         gain, seconds, share = self.gain_over_random, self.mining_seconds_per_epoch, self.mining_share
         return [
             self.sampler,
-            *(self._percent(self.quality[metric]) for metric in METRICS),
+            *(self._percent(self.quality[metric]) if metric in self.quality else "" for metric in METRICS),
             "" if gain is None else f"{100 * gain.mean:+.2f} ±{100 * gain.standard_error:.2f}",
             "" if seconds is None or share is None else f"{seconds:.2f} s, {share:.1%}",
             "" if self.kept_bytes is None else f"{self.kept_bytes / 1e6:.1f} MB",

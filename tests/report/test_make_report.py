@@ -2,62 +2,15 @@
 
 import json
 import re
-import subprocess
-import sys
-import xml.etree.ElementTree as ET
-from html.parser import HTMLParser
 
 import pytest
 
 from lookalike.report import make_report
-from lookalike.report.sources import CONFIG
-from tests.report.test_speed import write_benchmark
+from lookalike.training.run_folder import CONFIG
+from tests.report.figures.test_search_time import write_benchmark
+from tests.report.pages import cells, figures, report
 
 SECTIONS = ["comparison", "comparison-1", "curves", "tracked", "hardness", "analysis", "speed", "gallery", "runs"]
-
-
-class Parsed(HTMLParser):
-    """Checks that tags are balanced, and collects ids, sources and text."""
-
-    def __init__(self, html):
-        super().__init__()
-        self.open, self.ids, self.links, self.text = [], [], [], ""
-        self.feed(html)
-        assert not self.open
-
-    def handle_starttag(self, tag, attributes):
-        names = dict(attributes)
-        self.ids += [names["id"]] if "id" in names and tag == "section" else []
-        self.links += [names[name] for name in ("src", "href", "xlink:href") if name in names]
-        if tag not in ("meta", "link", "img", "br"):
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag, attributes):
-        pass
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag
-
-    def handle_data(self, data):
-        self.text += data if not self.open or self.open[-1] != "style" else ""
-
-
-def report(*paths, out, **options):
-    content = make_report(paths, out, **options)
-    html = out.read_text()
-    return content, html, Parsed(html)
-
-
-def figures(html):
-    """Title -> rows of the numbers behind it."""
-    found = {}
-    for figure in re.findall(r"<figure>.*?</figure>", html):
-        ET.fromstring(re.search(r"<svg.*</svg>", figure)[0])  # well-formed
-        assert re.search(r'<svg [^>]*role="img" aria-label="[^"]{20,}"><title>', figure)
-        assert "nan" not in figure.lower().replace("dominan", "")
-        rows = re.findall(r"<tr>(.*?)</tr>", figure)
-        found[re.search("<h3>(.*?)</h3>", figure)[1]] = [re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row) for row in rows]
-    return found
 
 
 def test_the_page_has_everything_and_needs_nothing(study, tmp_path):
@@ -83,7 +36,7 @@ def test_the_page_has_everything_and_needs_nothing(study, tmp_path):
         "Recall@1 by hardness",
         "Overlap by bits",
         "Positional distance by bits",
-        "Similarity of what is retrieved",
+        "Similarity of retrieved negatives",
         "Bound usage by bits",
         "Overlap against speed",
         "Overlap against compression",
@@ -93,7 +46,7 @@ def test_the_page_has_everything_and_needs_nothing(study, tmp_path):
 
 def test_numbers_are_those_of_the_files(study, tmp_path):
     _, html, parsed = report(study / "compare", study / "half", out=tmp_path / "r.html", gallery=False)
-    drawn = figures(html)
+    drawn = {title: cells(figure) for title, figure in figures(html).items()}
     *_, random, lsh = json.loads((study / "compare" / "compare.json").read_text())["rows"]
     for row in (random, lsh):
         assert f"{100 * row['recall@1']['mean']:.2f} ±{100 * row['recall@1']['sd']:.2f}" in parsed.text
@@ -120,7 +73,7 @@ def test_what_is_missing_is_named_with_its_command(made, tmp_path):
     assert all(command in parsed.text for command in commands)
     content, _, parsed = report(made / "analysis.json", out=tmp_path / "r.html")
     assert parsed.ids == ["analysis", "gallery", "missing"]
-    assert "no finished run" in parsed.text
+    assert "No finished run" in parsed.text
 
 
 def test_an_unfinished_run_is_shown_as_far_as_it_got(study, tmp_path):
@@ -129,13 +82,13 @@ def test_an_unfinished_run_is_shown_as_far_as_it_got(study, tmp_path):
     lines = (run / "metrics.jsonl").read_text().splitlines()
     (run / "metrics.jsonl").write_text("".join(f"{line}\n" for line in lines if json.loads(line)["epoch"] < 2))
     content, html, parsed = report(run, out=tmp_path / "r.html")
-    assert content.notices == [f"{run} is not finished and shown as far as it got, epoch 1 of 2."]
+    assert content.notices == [f"{run} is unfinished, shown up to epoch 1 of 2."]
     assert content.notices[0] in parsed.text
     assert "lsh:64 (epoch 1 of 2)" in parsed.text
-    assert len(figures(html)["Recall@1 by epoch"]) == 2
+    assert len(cells(figures(html)["Recall@1 by epoch"])) == 2
     (run / "metrics.jsonl").unlink()
     content, _, parsed = report(run, out=tmp_path / "r.html")
-    assert "no epoch is finished" in content.notices[0]
+    assert "has not finished an epoch" in content.notices[0]
     assert "curves" not in parsed.ids
 
 
@@ -146,8 +99,8 @@ def test_a_comparison_without_its_table_is_a_folder_of_runs(study, tmp_path):
     (study / "compare" / "compare.json").unlink()
     content, _, parsed = report(study / "compare", study / "compare", out=tmp_path / "r.html", gallery=False)
     assert content.notices == []
-    assert len(content.sources.runs) == 4  # once each
-    assert re.search(r"random\d+\.\d+ ±\d+", parsed.text)
+    assert len(next(section.runs for section in content.sections if section.id == "runs")) == 4  # once each
+    assert re.search(r"random\s*\d+\.\d+ ±\d+", parsed.text)
 
 
 def test_the_table_of_a_comparison_may_be_called_otherwise(study, tmp_path):
@@ -162,12 +115,12 @@ def damaged_line(study):
     file = study / "half" / "metrics.jsonl"
     number = len(file.read_text().splitlines()) + 1
     file.write_text(file.read_text() + '{"epoch": 3, "loss"\n')
-    return f"metrics.jsonl, line {number}: the line is damaged and left out."
+    return f"metrics.jsonl, line {number}: the line is damaged; skipped it."
 
 
 def damaged_result(study):
     (study / "half" / "result.json").write_text("[]")
-    return "result.json holds list, not an object: the run is shown as far as its metrics go."
+    return "result.json holds a JSON list instead of an object; showing the run's metrics only."
 
 
 def damaged_config(study):
@@ -180,14 +133,14 @@ def damaged_rows(study):
     place = next(i for i, row in enumerate(table["rows"]) if row["sampler"] == "random")
     del table["rows"][place]["recall@1"]
     (study / "compare" / "compare.json").write_text(json.dumps(table))
-    return f"compare.json, row {place + 1}: recall@1 is missing: the row is left out."
+    return f"compare.json, row {place + 1}: recall@1 is missing; skipped the row."
 
 
 def damaged_histogram(study):
     analysis = json.loads((study / "analysis.json").read_text())
     analysis["histogram"]["exact"].pop()
     (study / "analysis.json").write_text(json.dumps(analysis))
-    return "histogram exact is not 10 counts, one between every two edges and left out"
+    return "histogram exact is not a list of 10 counts, one per bar; ignored"
 
 
 def not_numbers(study):
@@ -196,7 +149,7 @@ def not_numbers(study):
     analysis["rows"][1]["bound"] = None
     analysis["rows"][2]["bound"] = {}
     (study / "analysis.json").write_text(json.dumps(analysis))
-    return "row 1: overlap mean is not a share between 0 and 1: it is left out."
+    return "row 1: overlap mean is not a fraction between 0 and 1; ignored."
 
 
 @pytest.mark.parametrize(
@@ -232,43 +185,42 @@ def test_only_reports_are_overwritten(made, tmp_path):
     report(made / "half", out=out, gallery=False)
     report(made / "half", out=out, gallery=False)
     out.write_text("<p>something else</p>")
-    with pytest.raises(ValueError, match=r"r\.html is not a report of lookalike; --force overwrites it"):
+    with pytest.raises(ValueError, match=r"r\.html is not a lookalike report: force=True overwrites it"):
         report(made / "half", out=out, gallery=False)
     assert out.read_text() == "<p>something else</p>"
     report(made / "half", out=out, gallery=False, force=True)
-    with pytest.raises(ValueError, match="is a folder; --out names the page"):
+    with pytest.raises(ValueError, match="is a folder; name the page with out="):
         make_report([made / "half"], tmp_path)
 
 
-def command(*arguments, cwd):
-    line = [sys.executable, "-c", "from lookalike.cli import main; main()", "report", *map(str, arguments)]
-    return subprocess.run(line, capture_output=True, text=True, check=False, cwd=cwd)
-
-
-def test_as_typed(made, tmp_path):
-    shown = command(made / "half", "--no-gallery", cwd=tmp_path)
-    assert (shown.returncode, shown.stderr) == (0, "")
-    assert "Missing: Overlap and positional distance by epoch (lookalike train DATA --track-overlap)" in shown.stdout
-    assert re.search(r"^Written: report\.html \(\d+ kB\)$", shown.stdout, re.MULTILINE)
+def test_one_path_needs_no_list_and_paths_may_be_text(made, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    make_report(str(made / "analysis.json"))
     assert (tmp_path / "report.html").exists()
+    assert make_report(made / "analysis.json", force=True) == make_report([str(made / "analysis.json")])
 
 
 @pytest.mark.parametrize(
-    ("path", "sentence"),
+    ("path", "error", "sentence"),
     [
-        ("absent", f"lookalike: there is no absent; a report needs folders with {CONFIG} (a run), compare.json"),
-        ("empty", f"lookalike: empty is not a run: it has no {CONFIG} (a run), compare.json (a comparison) or"),
-        ("notes.json", "lookalike: notes.json is not a run"),
-        ("broken", f"lookalike: broken/{CONFIG} cannot be read"),
+        ("absent", FileNotFoundError, f"absent does not exist; a report needs folders with {CONFIG} (a run), compare"),
+        (
+            "empty",
+            ValueError,
+            f"empty holds nothing to report: it has no {CONFIG} (a run), compare.json (a comparison)",
+        ),
+        ("notes.json", ValueError, "notes.json is not a run, a comparison, an analysis or a search benchmark; skipped"),
+        ("broken", ValueError, f"broken/{CONFIG} cannot be read"),
     ],
 )
-def test_mistakes_are_said_in_one_line(tmp_path, path, sentence):
+def test_mistakes_are_said_in_one_line(tmp_path, monkeypatch, path, error, sentence):
+    monkeypatch.chdir(tmp_path)
     for name in ("empty", "broken"):
         (tmp_path / name).mkdir()
     (tmp_path / "notes.json").write_text("{}")
     (tmp_path / "broken" / CONFIG).write_text('{"sampler"')
-    shown = command(path, cwd=tmp_path)
-    assert shown.returncode == 2
-    assert shown.stderr.startswith(sentence)
-    assert len(shown.stderr.splitlines()) == 1
+    with pytest.raises(error) as raised:
+        make_report(path)
+    assert str(raised.value).startswith(sentence)
+    assert len(str(raised.value).splitlines()) == 1
     assert not (tmp_path / "report.html").exists()

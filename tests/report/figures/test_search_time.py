@@ -1,7 +1,10 @@
 import json
+from pathlib import Path
 
 from lookalike.report import make_report
-from lookalike.report.speed import speed_by_size
+from lookalike.report.figures.search_time import search_time_by_size
+from lookalike.report.records.benchmarks import parse_benchmark
+from lookalike.report.records.checks import Checker
 
 
 def benchmark():
@@ -21,6 +24,10 @@ def benchmark():
     }
 
 
+def drawn(content):
+    return search_time_by_size(parse_benchmark(content, Checker(Path("x"))))
+
+
 def write_benchmark(folder):
     path = folder / "search_gpu.json"
     path.write_text(json.dumps(benchmark()))
@@ -28,7 +35,7 @@ def write_benchmark(folder):
 
 
 def test_a_line_per_length_and_exact_search():
-    figure = speed_by_size(benchmark())
+    figure = drawn(benchmark())
     assert [row[0] for row in figure.rows] == ["128 bits", "cosine, bf16", "512 bits"]
     assert figure.rows[1][1:] == ["0.1 s", "1 s", "10 s"]
     assert "a GPU" in figure.note
@@ -38,7 +45,7 @@ def test_a_line_per_length_and_exact_search():
 def test_one_size_makes_no_curve():
     content = benchmark()
     content["search"] = content["search"][:2]
-    assert speed_by_size(content) is None
+    assert drawn(content) is None
 
 
 def test_the_page_takes_a_benchmark(tmp_path):
