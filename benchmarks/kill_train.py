@@ -35,7 +35,7 @@ from lookalike.data.glyphs import load_glyphs
 from lookalike.data.retrieval import RetrievalData
 from lookalike.data.scans import glyph_scans
 from lookalike.samplers.epochs import EpochBatchSampler
-from lookalike.training import loop, runs
+from lookalike.training import loop, run_folder
 from lookalike.training.encoders import ConvNet
 from lookalike.training.run import train
 from lookalike.training.settings import Settings
@@ -106,8 +106,8 @@ class Watched:
         self._wrap(EpochBatchSampler, "__iter__", "epoch change")
         self._wrap(loop.TrainingLoop, "_refresh", "epoch change")
         self._wrap(loop.TrainingLoop, "evaluate", "evaluation")
-        self._wrap(runs.RunFolder, "save", "save")
-        self._wrap(runs.RunFolder, "finish", "end")
+        self._wrap(run_folder.RunFolder, "save", "save")
+        self._wrap(run_folder.RunFolder, "finish", "end")
 
     def _wrap(self, owner: type, name: str, phase: str, unless: Callable[[Any], bool] = lambda _: False) -> None:
         method = getattr(owner, name)
