@@ -63,7 +63,7 @@ def test_paired_data_have_anchors_and_positives_of_one_pair(made, tmp_path):
 @pytest.mark.parametrize(
     ("name", "value", "reason"),
     [
-        ("data", "absent.npz", "absent.npz: there is no such file."),
+        ("data", "absent.npz", "absent.npz: there is no such file of glyphs."),
         ("data", "other", "there is no data set"),
         ("data_checksum", "other", "is not what the run was trained on"),
         ("model", "Transformer of 7 parameters", "cannot be rebuilt from its options"),
