@@ -148,6 +148,53 @@ def training() -> Any:
     return figure
 
 
+def walk() -> Any:
+    """Draw the files that an embedding crosses from `observe` to the next epoch's batches."""
+    figure, axes = plt.subplots(figsize=(10.4, 4.3))
+    axes.set(xlim=(0, 104), ylim=(0, 43))
+    axes.set_axis_off()
+    width, height, top, bottom = 14.6, 8.6, 30.0, 5.0
+    observe = (
+        ("samplers/epochs.py", "observe: check"),
+        ("samplers/code_memory.py", "one stream per tower"),
+        ("samplers/streams.py", "gather 1,024 rows"),
+        ("hashing.py", "rotate, center, signs"),
+        ("samplers/arrivals.py", "copy to the host"),
+        ("codes.py", "write by sample id"),
+    )
+    compose = (
+        ("samplers/iteration.py", "yield one by one"),
+        ("batches/", "lookalikes together"),
+        ("samplers/pairing.py", "draw the pairs"),
+        ("search/", "k nearest codes"),
+        ("negatives/", "labels and filters"),
+        ("samplers/composition.py", "compose the epoch"),
+    )
+    for row, y, forward, colour in ((observe, top, True, BLUE), (compose, bottom, False, GREEN)):
+        for place, (name, does) in enumerate(row):
+            x = 1 + place * 17.5
+            axes.add_patch(Rectangle((x, y), width, height, facecolor="white", edgecolor=colour, lw=1.4))
+            folder, slash, file = name.rpartition("/") if name.endswith(".py") else ("", "", name)
+            centred = {"x": x + width / 2, "ha": "center", "va": "center"}
+            axes.text(y=y + 7.0, s=folder + slash, fontsize=6.6, family="monospace", color="#7b8794", **centred)
+            axes.text(y=y + 4.9, s=file, fontsize=7.8, family="monospace", weight="bold", **centred)
+            axes.text(y=y + 2.1, s=does, fontsize=7.0, **centred)
+            if place < len(row) - 1:
+                ends = (x + width, x + 17.5) if forward else (x + 17.5, x + width)
+                _arrow(axes, (ends[0], y + height / 2), (ends[1], y + height / 2))
+    last = 1 + 5 * 17.5 + width / 2
+    _arrow(axes, (last, top), (last, bottom + height))
+    axes.text(last - 1.5, 21.9, "codes of the whole epoch", ha="right", va="center", fontsize=8.5)
+    axes.text(1, top + height + 1.6, "every training step", fontsize=10, color=BLUE, weight="bold")
+    axes.text(1, bottom + height + 1.6, "once per epoch", fontsize=10, color=GREEN, weight="bold")
+    axes.text(1, 1.2, "the next batch", fontsize=9)
+    return figure
+
+
+def _arrow(axes: Any, start: tuple[float, float], end: tuple[float, float]) -> None:
+    axes.annotate("", xy=end, xytext=start, arrowprops={"arrowstyle": "-|>", "color": INK, "lw": 1.1})
+
+
 def _small_set() -> tuple[torch.Tensor, torch.Tensor]:
     """Codes of 32 bits and labels of two dozen samples, four of each label."""
     x, _ = clustered_embeddings(24, dim=16, seed=2)
@@ -178,7 +225,14 @@ def _bits(axes: Any, bits: Any, y: float, colour: Any, differing: Any = None) ->
         axes.add_patch(Rectangle((place, y - 0.36), 0.8, 0.72, facecolor=fill, edgecolor=edge, lw=width))
 
 
-PICTURES = {"codes": codes, "neighbours": neighbours, "negatives": negatives, "batches": batches, "training": training}
+PICTURES = {
+    "codes": codes,
+    "neighbours": neighbours,
+    "negatives": negatives,
+    "batches": batches,
+    "training": training,
+    "walk": walk,
+}
 
 if __name__ == "__main__":
     main(Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent)
