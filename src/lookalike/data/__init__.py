@@ -77,4 +77,4 @@ def load_data(name: str, root: str | Path | None = None, *, progress: bool = Fal
         ValueError: There is no such data set, it needs a root, or its reader does not take an option.
         FileNotFoundError: A file is missing; the message says which one is expected where.
     """
-    return data_set(name).load(name, root, options, progress=progress)
+    return DataSource(name, None if root is None else str(root), options).load(progress=progress)
