@@ -27,12 +27,12 @@ from lookalike.batches.fill import (
 from lookalike.batches.plan import Plan, plan_batches
 from lookalike.search.request import Neighbours
 from lookalike.utils.arrays import Array
-from lookalike.utils.checks import checked_positive
+from lookalike.utils.checks import Range, check_choice, checked_positive
 from lookalike.utils.tensors import checked_labels
 
 __all__ = ["Batches", "compose_batches", "plan_batches"]
 
-METHODS = ("growth", "sample4geo")
+COMPOSITIONS = ("growth", "sample4geo")
 GRAPH_NEIGHBOURS = 32  # nearest ones that make edges; time and memory grow with it
 NEIGHBOUR_RANGE = 128  # of "sample4geo", as published
 SWAPS = 2  # passes; each brings a little more together and takes as long as the one before
@@ -153,7 +153,7 @@ def _composed(
     state = _state(graph, classes, plan, rng)
     batches = np.empty((num_batches, max(plan.sizes, default=0)), np.int32)
     drawn = np.zeros(n, np.bool_)
-    code, select = METHODS.index(method), min(select, near.shape[1])
+    code, select = COMPOSITIONS.index(method), min(select, near.shape[1])
     fill(code, graph, near, select, classes, state, order, plan.sizes, chunk, hardness, batches, drawn)
     if method == "growth":
         home = state.nodes[:, HOME].copy()
@@ -245,11 +245,9 @@ def lists_width(method: str, neighbour_range: int = NEIGHBOUR_RANGE) -> int:
 
 def check_options(hardness: float, clusters: int, method: str) -> None:
     """Check the options that say how to compose."""
-    if not 0 <= hardness <= 1:
-        raise ValueError(f"hardness is a fraction of the batch and must be in [0, 1], got {hardness}.")
+    Range(0, 1, with_high=True).check("hardness", hardness)
     checked_positive("clusters", clusters)
-    if method not in METHODS:
-        raise ValueError(f"method must be one of {', '.join(map(repr, METHODS))}, got {method!r}.")
+    check_choice("method", method, COMPOSITIONS)
 
 
 def _check_lists(lists: Tensor) -> None:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
-from lookalike.hashing import SignHasher
+from lookalike.hashing import CENTER, SignHasher
 from lookalike.search import hamming_topk
 from lookalike.utils.checks import checked_bits, checked_positive
 from lookalike.utils.imports import needed_for
@@ -24,6 +24,7 @@ with needed_for("mining for pytorch-metric-learning", "metric-learning"):
 
 __all__ = ["HammingMemory", "HammingMiner", "HardNegatives"]
 
+NEGATIVES = 32  # per embedding: unlike a sampler's neighbours, all of them enter the loss
 Pairs = tuple[Tensor, Tensor, Tensor, Tensor]  # anchors and positives; anchors and negatives
 
 
@@ -111,7 +112,9 @@ class HammingMiner(BaseMiner):  # type: ignore[misc]
         ([(0, 1), (1, 0), (2, 3), (3, 2)], [0, 1, 2, 3])
     """
 
-    def __init__(self, k: int = 32, bits: int = 512, *, center: float = 1.0, seed: int = 0, **kwargs: Any) -> None:
+    def __init__(
+        self, k: int = NEGATIVES, bits: int = 512, *, center: float = CENTER, seed: int = 0, **kwargs: Any
+    ) -> None:
         super().__init__(**kwargs)
         self.k, self.bits, self.center, self.seed = checked_positive("k", k), bits, center, seed
         self._hasher: SignHasher | None = None
@@ -150,9 +153,9 @@ class HammingMemory(CrossBatchMemory):  # type: ignore[misc]
         embedding_size: int,
         memory_size: int = 1024,
         *,
-        k: int = 32,
+        k: int = NEGATIVES,
         bits: int = 512,
-        center: float = 1.0,
+        center: float = CENTER,
         seed: int = 0,
         **kwargs: Any,
     ) -> None:

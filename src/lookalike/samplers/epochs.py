@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 import numpy as np
 from torch.utils.data import BatchSampler
 
+from lookalike.analysis.measures import NEIGHBOURS
 from lookalike.batches import plan_batches
 from lookalike.negatives import Filters
 from lookalike.samplers import states
@@ -85,7 +86,7 @@ class EpochBatchSampler(BatchSampler):
         batch_size: int,
         *,
         memory: Memory | None = None,
-        k: int = 128,
+        k: int = NEIGHBOURS,
         hardness: float = 1.0,
         clusters: int = 1,
         method: str = "growth",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Unpack
 
+from lookalike.analysis.measures import NEIGHBOURS
 from lookalike.samplers.epochs import EpochBatchSampler, MiningOptions
 from lookalike.samplers.float_memory import FloatMemory
 from lookalike.samplers.pairing import make_pairing
@@ -48,7 +49,7 @@ class PreEpochBatchSampler(EpochBatchSampler):
         mode: str,
         pairs: int | None = None,
         self_pairs: bool = False,
-        k: int = 128,
+        k: int = NEIGHBOURS,
         seed: int = 0,
         **options: Unpack[MiningOptions],
     ) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Unpack
 
 from lookalike.analysis.bits import MAX_BITS, TARGET
+from lookalike.analysis.measures import NEIGHBOURS
+from lookalike.hashing import CENTER
 from lookalike.samplers.code_memory import CodeMemory
 from lookalike.samplers.epochs import EpochBatchSampler, MiningOptions
 from lookalike.samplers.guard import Guard
@@ -62,10 +64,10 @@ class LSHBatchSampler(EpochBatchSampler):
         bits: int | str = 512,
         max_bits: int = MAX_BITS,
         target_overlap: float = TARGET,
-        center: float = 1.0,
+        center: float = CENTER,
         guard: float | None = None,
         self_pairs: bool = False,
-        k: int = 128,
+        k: int = NEIGHBOURS,
         seed: int = 0,
         **options: Unpack[MiningOptions],
     ) -> None:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from lookalike.report.records.analyses import Analysis, Interval
 
-METHODS = {
+METHOD_STYLES = {
     "lsh": ("LSH", "c-lsh4"),
     "not centred": ("not centred", "c-plain"),
     "gaussian rows": ("Gaussian rows", "c-gaussian"),
@@ -66,8 +66,8 @@ def _by_bits(
     if not known:
         return None
     methods = dict.fromkeys(method for method, _ in known)
-    ordered = sorted(methods, key=lambda method: [*METHODS, method].index(method))
-    shown = [(method, *METHODS.get(method, (method, "c-other"))) for method in ordered]
+    ordered = sorted(methods, key=lambda method: [*METHOD_STYLES, method].index(method))
+    shown = [(method, *METHOD_STYLES.get(method, (method, "c-other"))) for method in ordered]
     lengths = sorted({bits for _, bits in known})
     random = [] if floor is None else [floor]
     every = [value for interval in known.values() for value in interval.values] + random
