@@ -3,11 +3,28 @@
 import pytest
 import torch
 
-from lookalike import CodeTable, LSHBatchSampler, SignHasher, hamming_topk, hard_negatives, hardest_positives
+from lookalike import (
+    CodeTable,
+    Filters,
+    InfoNCE,
+    LSHBatchSampler,
+    SignHasher,
+    hamming_topk,
+    hard_negatives,
+    hardest_positives,
+)
 from lookalike.data.synthetic import clustered_embeddings
 from lookalike.samplers.streams import Gathering
+from lookalike.utils.lists import make_lists
 
-pytestmark = pytest.mark.gpu
+pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("ignore:Synchronization debug mode")]
+
+
+@pytest.fixture
+def refusing_to_wait():
+    """Switch to a mode in which waiting for the device is an error, and back."""
+    yield lambda on=True: torch.cuda.set_sync_debug_mode("error" if on else "default")
+    torch.cuda.set_sync_debug_mode("default")
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16])
@@ -32,20 +49,36 @@ def test_hashing_under_autocast():
         assert torch.equal(hasher.encode(x.cuda()), expected)
 
 
-@pytest.mark.filterwarnings("ignore:Synchronization debug mode")
-def test_flagged_hashing_does_not_wait_for_the_device():
+def test_flagged_hashing_does_not_wait_for_the_device(refusing_to_wait):
     x = clustered_embeddings(500, dim=96)[0].cuda()
     hasher = SignHasher(96, 256).cuda()
     hasher.encode(x)
-    torch.cuda.set_sync_debug_mode("error")
-    try:
-        hasher.encode_flagged(x)
-    finally:
-        torch.cuda.set_sync_debug_mode("default")
+    count = torch.tensor(500.0, dtype=torch.float64, device="cuda")
+    refusing_to_wait()
+    hasher.set_mean(x.mean(0, dtype=torch.float64), count)
+    codes, _ = hasher.encode_flagged(x)
+    refusing_to_wait(on=False)
+    expected = SignHasher(96, 256)
+    expected.update_mean(x.cpu())
+    assert int(hasher.count) == 500
+    assert (codes.cpu() != expected.encode(x.cpu())).float().mean() < 1e-4
+
+
+@pytest.mark.parametrize("hard_fraction", [None, 0.5])
+def test_the_loss_does_not_wait_for_the_device(refusing_to_wait, hard_fraction):
+    query, reference = (torch.randn(64, 32, generator=torch.manual_seed(seed)) for seed in range(2))
+    exclude = make_lists([[(i + 1) % 64, (7 * i) % 64] for i in range(64)])
+    criterion = InfoNCE(hard_fraction=hard_fraction)
+    expected = criterion(query, reference, exclude)
+    criterion, query, reference = criterion.cuda(), query.cuda(), reference.cuda()
+    refusing_to_wait()
+    loss = criterion(query, reference, exclude)
+    refusing_to_wait(on=False)
+    assert float(loss) == pytest.approx(float(expected), rel=1e-4)
 
 
 @pytest.mark.parametrize("bits", [8, 40, 128, 512, 1024, 2048, 4096])
-@pytest.mark.parametrize("backend", ["auto", "matmul", "cpu", "reference"])
+@pytest.mark.parametrize("backend", ["auto", "matmul", "cpu", "plain"])
 def test_search(bits, backend):
     generator = torch.manual_seed(bits)
     codes = torch.randint(0, 256, (700, bits // 8), dtype=torch.uint8, generator=generator)
@@ -53,7 +86,7 @@ def test_search(bits, backend):
     labels = torch.randint(0, 9, (700,), generator=generator)
     exclude = (torch.arange(701), torch.randint(0, 700, (700,), generator=generator))
     options = {"query_labels": labels, "reference_labels": labels, "exclude": exclude}
-    expected = hamming_topk(codes, codes, 30, backend="reference", **options)
+    expected = hamming_topk(codes, codes, 30, backend="plain", **options)
     found = hamming_topk(codes.cuda(), codes, 30, backend=backend, **options)
     assert found.indices.is_cuda
     assert torch.equal(found.indices.cpu(), expected.indices)
@@ -64,8 +97,8 @@ def test_negatives_and_positives():
     x, labels = clustered_embeddings(1500, dim=64)
     labels[:200] = 0  # a class large enough to be searched on its own
     codes = SignHasher(64, 128).encode(x)
-    for filters in ({}, {"relative_margin": 0.05, "min_score": -0.5}):
-        here, there = (hard_negatives(c, labels, 10, **filters) for c in (codes, codes.cuda()))
+    for filters in (Filters(), Filters(relative_margin=0.05, min_score=-0.5)):
+        here, there = (hard_negatives(c, labels, 10, filters=filters) for c in (codes, codes.cuda()))
         assert torch.equal(here.indices, there.indices.cpu())
     assert torch.equal(hardest_positives(codes, labels), hardest_positives(codes.cuda(), labels).cpu())
 
@@ -77,9 +110,8 @@ def test_code_table_takes_device_tensors():
     assert torch.equal(table.codes[:5], codes)
 
 
-@pytest.mark.filterwarnings("ignore:Synchronization debug mode")
 @pytest.mark.parametrize("bits", [128, "auto"])
-def test_observing_does_not_wait_for_the_device(bits):
+def test_observing_does_not_wait_for_the_device(refusing_to_wait, bits):
     x, _ = clustered_embeddings(400, dim=64)
     labels = torch.arange(400) // 2
     here, there = LSHBatchSampler(labels, 40, bits=bits), LSHBatchSampler(labels, 40, bits=bits)
@@ -91,12 +123,9 @@ def test_observing_does_not_wait_for_the_device(bits):
             here.observe(ids, x[ids])
         for step, ids in enumerate(there):
             z = on_device[torch.tensor(ids).cuda()]
-            watch = epoch > 0 or step > 4  # the first call makes the hasher, the first copies pin memory
-            torch.cuda.set_sync_debug_mode("error" if watch else "default")
-            try:
-                there.observe(ids, z)
-            finally:
-                torch.cuda.set_sync_debug_mode("default")
+            refusing_to_wait(on=epoch > 0 or step > 4)  # the first call makes the hasher, the first copies pin memory
+            there.observe(ids, z)
+            refusing_to_wait(on=False)
     codes = [sampler.codes["embeddings"] for sampler in (here, there)]
     there.memory.streams["embeddings"].flush()
     assert codes[1].num_seen == 400
