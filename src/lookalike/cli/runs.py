@@ -69,9 +69,9 @@ def complete(options: type[T], layers: Sequence[Mapping[str, Any]], usual: Recip
     for layer in layers:
         settings = {each.name: layer[each.name] for each in fields(Settings) if each.name in layer}
         model, data = dict(layer.get("model_options", {})), layer.get("data_options", {})
-        for values, name, instead in ((model, "encoder", "model"), (data, "root", "root")):
+        for values, taker, name, instead in ((model, "model", "encoder", "model"), (data, "data set", "root", "root")):
             if name in values:
-                raise ValueError(f"{name} is not an option of the {instead}: give it with {instead}=.")
+                raise ValueError(f"{name} is not an option of the {taker}: give it with {instead}=.")
         if layer.get("model") is not None:
             model["encoder"] = _found(layer["model"])
         usual = usual.changed(asdict(Settings.from_dict(settings, usual.settings)), model, data)
