@@ -41,7 +41,7 @@ def test_plan_from_theory(run_here):
         ((), "give either a file of embeddings or --eps, --a and --n."),
         (("--eps", "0.3", "--a", "1.1"), "give either a file of embeddings or --eps, --a and --n."),
         (("absent.npy",), "absent.npy: there is no such file of embeddings."),
-        (("--eps", "0.3", "--a", "0.9", "--n", "10"), "a above 1 the ratio"),
+        (("--eps", "0.3", "--a", "0.9", "--n", "10"), "a above 1 with a * eps at most 1"),
     ],
 )
 def test_mistakes_are_one_line(run_here, arguments, sentence):
