@@ -19,9 +19,9 @@ from typing import Annotated, Any
 
 import numpy as np
 import torch
-import typer
 from rich.console import Console
 from rich.table import Table
+from tyro.conf import arg
 
 from benchmarks import record
 from lookalike import SignHasher, compose_batches, hard_negatives
@@ -37,19 +37,12 @@ Array = np.ndarray[Any, Any]
 
 
 def main(
-    n: Annotated[int, typer.Option(min=2 * K, help="Pairs.")] = N,
-    quick: Annotated[
-        bool, typer.Option("--quick", help=f"{QUICK_N:,} pairs and the main contenders: seconds instead of minutes.")
-    ] = False,
+    n: Annotated[int, arg(help="Pairs.")] = N,
+    quick: Annotated[bool, arg(help=f"{QUICK_N:,} pairs and the main contenders: seconds instead of minutes.")] = False,
     out: record.Out = None,
     committed: record.Record = False,
-    child: Annotated[str, typer.Option(hidden=True)] = "",
-    folder: Annotated[str, typer.Option(hidden=True)] = "",
 ) -> None:
     """Measure, print a table and write the results."""
-    if child:
-        _run_child(child, Path(folder))
-        return
     n = min(n, QUICK_N) if quick else n
     path = record.destination("batches", out, committed, whole=n == N)
     contenders = QUICK_CONTENDERS if quick else tuple(CONTENDERS)
@@ -68,7 +61,8 @@ def main(
         np.save(Path(name) / "graph.npy", near.numpy().astype(np.int32))
         for contender in contenders:
             step(contender)
-            command = [sys.executable, "-m", "benchmarks.batches", "--child", contender, "--folder", name]
+            call = "import sys; from benchmarks.batches import run_contender; run_contender(*sys.argv[1:])"
+            command = [sys.executable, "-c", call, contender, name]
             repository = record.RESULTS.parents[1]  # where the child finds this module, whatever the current folder
             child_run = subprocess.run(command, capture_output=True, text=True, check=True, cwd=repository)
             seconds, megabytes = map(float, child_run.stdout.split())
@@ -108,9 +102,10 @@ def _quality(batches: list[Array], x: torch.Tensor, anchors: torch.Tensor, true:
     }
 
 
-def _run_child(contender: str, folder: Path) -> None:
+def run_contender(contender: str, folder: str) -> None:
+    """Compose batches from the graph in a folder; print the time and the memory that took."""
     before = _peak_kilobytes()
-    graph = np.load(folder / "graph.npy")
+    graph = np.load(Path(folder) / "graph.npy")
     repeats, prepare, compose = CONTENDERS[contender]
     prepared, best = prepare(graph), float("inf")
     for _ in range(repeats):
@@ -120,7 +115,7 @@ def _run_child(contender: str, folder: Path) -> None:
     peak = _peak_kilobytes()
     saved = np.empty(len(batches), object)
     saved[:] = [np.asarray(batch, np.int32) for batch in batches]
-    np.save(folder / "batches.npy", saved, allow_pickle=True)
+    np.save(Path(folder) / "batches.npy", saved, allow_pickle=True)
     print(best, (peak - before) * 1024 / 1e6)
 
 
@@ -200,4 +195,4 @@ def _show(result: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    record.run(main)

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
-import typer
+from tyro.conf import Positional, arg
 
 import lookalike
 from benchmarks import record
@@ -140,12 +140,12 @@ COMPARISONS = {
 
 
 def main(
-    inputs: Annotated[Path, typer.Argument(help="The folder of inputs.")],
-    added: Annotated[list[str] | None, typer.Argument(help="After `--`: options added to every command.")] = None,
-    only: Annotated[str, typer.Option(help="Comparisons to run, comma-separated.")] = ",".join(COMPARISONS),
-    runs: Annotated[Path, typer.Option(help="The folder of the runs.")] = Path("runs/compare_all"),
-    jobs: Annotated[int, typer.Option(min=1, help="Runs at a time, over all comparisons.")] = os.cpu_count() or 1,
-    limit: Annotated[float | None, typer.Option(help="Seconds after which everything is stopped and kept.")] = None,
+    inputs: Positional[Annotated[Path, arg(help="The folder of inputs.")]],
+    added: Positional[Annotated[tuple[str, ...], arg(help="After `--`: options added to every command.")]] = (),
+    only: Annotated[str, arg(help="Comparisons to run, comma-separated.")] = ",".join(COMPARISONS),
+    runs: Annotated[Path, arg(help="The folder of the runs.")] = Path("runs/compare_all"),
+    jobs: Annotated[int, arg(help="Runs at a time, over all comparisons.")] = os.cpu_count() or 1,
+    limit: Annotated[float | None, arg(help="Seconds after which everything is stopped and kept.")] = None,
     out: record.OutFolder = None,
     committed: record.Record = False,
 ) -> None:
@@ -153,7 +153,7 @@ def main(
     began = time.monotonic()
     names = only.split(",")
     if unknown := [name for name in names if name not in COMPARISONS]:
-        raise typer.BadParameter(f"there is no comparison {unknown[0]!r}; there are {', '.join(COMPARISONS)}.")
+        raise ValueError(f"there is no comparison {unknown[0]!r}; there are {', '.join(COMPARISONS)}.")
     results = record.destination_folder(out, committed, whole=not added).resolve()
     inputs, runs = inputs.resolve(), runs.resolve()
     runs.mkdir(parents=True, exist_ok=True)
@@ -162,7 +162,7 @@ def main(
     compile_kernels()  # once, and not in every run
     finished = []
     with shared_gpu() as environment:
-        options = [*(added or []), "--jobs", str(max(1, jobs // len(names)))]
+        options = [*(added), "--jobs", str(max(1, jobs // len(names)))]
         started = {name: start(name, options, inputs, runs, environment) for name in names}
         try:
             for name, code in ended(started, None if limit is None else began + limit):
@@ -247,4 +247,4 @@ def ending(code: int | None, log: Path) -> str:
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    record.run(main)

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import torch
-import typer
 from torch import Tensor, nn
+from tyro.conf import arg
 
 from benchmarks import record
 from lookalike.data import DataSource
@@ -39,10 +39,10 @@ K = 32  # what batches are composed from
 
 
 def main(
-    seeds: Annotated[int, typer.Option(help="Runs per setting.")] = 3,
-    epochs: Annotated[int | None, typer.Option(help="Epochs per run.")] = None,
-    width: Annotated[int | None, typer.Option(help="Channels of the network.")] = None,
-    runs: Annotated[Path, typer.Option(help="Folder of the runs.")] = Path("runs/guard"),
+    seeds: Annotated[int, arg(help="Runs per setting.")] = 3,
+    epochs: Annotated[int | None, arg(help="Epochs per run.")] = None,
+    width: Annotated[int | None, arg(help="Channels of the network.")] = None,
+    runs: Annotated[Path, arg(help="Folder of the runs.")] = Path("runs/guard"),
     out: record.Out = None,
     committed: record.Record = False,
 ) -> None:
@@ -115,4 +115,4 @@ def _embedded(network: nn.Module, part: Scans) -> Tensor:
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    record.run(main)

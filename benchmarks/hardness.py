@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
+from tyro.conf import Positional, arg
 
 from benchmarks import record
 from lookalike.training.comparison import compare
@@ -25,11 +25,11 @@ CONTENDERS: dict[str, dict[str, Any]] = {
 
 
 def main(
-    data: Annotated[str, typer.Argument(help="A data set, or a file of glyphs.")] = "glyphs",
-    seeds: Annotated[int, typer.Option(help="Runs per contender.")] = 5,
-    epochs: Annotated[int | None, typer.Option(help="Epochs per run.")] = None,
-    jobs: Annotated[int, typer.Option(help="Runs at a time.")] = 1,
-    runs: Annotated[Path, typer.Option(help="Folder of the runs.")] = Path("runs/hardness"),
+    data: Positional[Annotated[str, arg(help="A data set, or a file of glyphs.")]] = "glyphs",
+    seeds: Annotated[int, arg(help="Runs per contender.")] = 5,
+    epochs: Annotated[int | None, arg(help="Epochs per run.")] = None,
+    jobs: Annotated[int, arg(help="Runs at a time.")] = 1,
+    runs: Annotated[Path, arg(help="Folder of the runs.")] = Path("runs/hardness"),
     out: record.Out = None,
     committed: record.Record = False,
 ) -> None:
@@ -44,4 +44,4 @@ def main(
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    record.run(main)

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import torch
-import typer
+from tyro.conf import arg
 
 from benchmarks import record
 
@@ -330,9 +330,9 @@ def everything_imported() -> Iterator[None]:
 
 
 def main(
-    kills: Annotated[int, typer.Option(min=2, help="Processes to kill, half of them beside another one.")] = WHOLE,
-    pairs: Annotated[int, typer.Option(min=100, help="Pairs to mine; a chunk is 2,048 texts.")] = PAIRS,
-    seed: Annotated[int, typer.Option(help="Of the moments.")] = 0,
+    kills: Annotated[int, arg(help="Processes to kill, half of them beside another one.")] = WHOLE,
+    pairs: Annotated[int, arg(help="Pairs to mine; a chunk is 2,048 texts.")] = PAIRS,
+    seed: Annotated[int, arg(help="Of the moments.")] = 0,
     out: record.Out = None,
     committed: record.Record = False,
 ) -> None:
@@ -362,4 +362,4 @@ def main(
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    record.run(main)

@@ -27,8 +27,8 @@ from typing import Annotated, Any
 
 import numpy as np
 import torch
-import typer
 from torch import nn
+from tyro.conf import arg
 
 from benchmarks import record
 from lookalike.data.glyphs import load_glyphs
@@ -131,8 +131,8 @@ def _is_over(training: loop.TrainingLoop) -> bool:
 
 
 def main(
-    kills: Annotated[int, typer.Option(min=1, help="How many, over all configurations.")] = 200,
-    seed: Annotated[int, typer.Option(help="Of the moments.")] = 0,
+    kills: Annotated[int, arg(help="How many, over all configurations.")] = 200,
+    seed: Annotated[int, arg(help="Of the moments.")] = 0,
     out: record.Out = None,
     committed: record.Record = False,
 ) -> None:
@@ -303,4 +303,4 @@ def write_glyphs(path: Path) -> Path:
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    record.run(main)

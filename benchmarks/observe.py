@@ -7,7 +7,6 @@ import time
 from collections.abc import Iterator
 
 import torch
-import typer
 
 from benchmarks import record
 from lookalike import LSHBatchSampler
@@ -60,4 +59,4 @@ def _epochs(paired: bool, gathered: int) -> Iterator[float]:
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    record.run(main)

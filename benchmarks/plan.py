@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 import torch
-import typer
 from torch import Tensor
 from torch.nn.functional import normalize
 
@@ -111,4 +110,4 @@ def _overlaps(x: Tensor, labels: Tensor, lengths: tuple[int, ...]) -> np.ndarray
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    record.run(main)

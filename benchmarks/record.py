@@ -9,28 +9,37 @@ import json
 import resource
 import tempfile
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
+import tyro
+from tyro.conf import FlagCreatePairsOff, arg
 
 from lookalike.utils.files import writable, write_text
 from lookalike.utils.machine import machine, versions
 
 RESULTS = Path(__file__).parent / "results"
 
-Out = Annotated[Path | None, typer.Option(help="Write results to this file.", show_default="in a temporary folder")]
-OutFolder = Annotated[
-    Path | None, typer.Option(help="Write results to this folder.", show_default="a temporary folder")
+Out = Annotated[
+    Path | None, arg(help="Write results to this file.", help_behavior_hint="(default: in a temporary folder)")
 ]
-Record = Annotated[bool, typer.Option("--record", help="Replace the committed results, which the documentation shows.")]
+OutFolder = Annotated[
+    Path | None, arg(help="Write results to this folder.", help_behavior_hint="(default: a temporary folder)")
+]
+Record = Annotated[bool, arg(name="record", help="Replace the committed results, which the documentation shows.")]
+
+
+def run(main: Callable[..., None], args: Sequence[str] | None = None, prog: str | None = None) -> None:
+    """Run a benchmark with options from the command line, which its signature declares."""
+    tyro.cli(main, args=args, prog=prog, config=(FlagCreatePairsOff,))
 
 
 def destination(name: str, out: Path | None, committed: bool, *, whole: bool = True) -> Path:
     """Return the file that results will be written to, before anything is measured.
 
     Raises:
-        typer.BadParameter: Two places are named, or less than the `whole` benchmark would replace committed results.
+        ValueError: Two places are named, or less than the `whole` benchmark would replace committed results.
         UnwritableError: The folder cannot be written to.
     """
     if out is not None and not out.is_dir():
@@ -41,9 +50,9 @@ def destination(name: str, out: Path | None, committed: bool, *, whole: bool = T
 def destination_folder(out: Path | None, committed: bool, *, whole: bool = True) -> Path:
     """Return the folder that several results will be written to; raises what `destination` raises."""
     if committed and out is not None:
-        raise typer.BadParameter("--out and --record name two places for the results; give one of them.")
+        raise ValueError("--out and --record name two places for the results; give one of them.")
     if committed and not whole:
-        raise typer.BadParameter("--record replaces committed results and takes the benchmark at its full size.")
+        raise ValueError("--record replaces committed results and takes the benchmark at its full size.")
     if committed:
         return RESULTS
     if out is None:

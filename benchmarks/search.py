@@ -18,9 +18,9 @@ from typing import Annotated, Any
 
 import numpy as np
 import torch
-import typer
 from rich.console import Console
 from rich.table import Table
+from tyro.conf import arg
 
 from benchmarks import record
 from lookalike import SignHasher, hamming_topk
@@ -53,8 +53,8 @@ Task = tuple[int, Callable[[], Any]]  # pairs compared, and the call
 
 
 def main(
-    repeats: Annotated[int, typer.Option(min=1, help="Rounds; the best of each competitor counts.")] = 5,
-    quick: Annotated[bool, typer.Option("--quick", help="Few rows, one round: seconds instead of minutes.")] = False,
+    repeats: Annotated[int, arg(help="Rounds; the best of each competitor counts.")] = 5,
+    quick: Annotated[bool, arg(help="Few rows, one round: seconds instead of minutes.")] = False,
     out: record.Out = None,
     committed: record.Record = False,
 ) -> None:
@@ -217,4 +217,4 @@ def _show(result: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    record.run(main)

@@ -13,9 +13,9 @@ from collections.abc import Callable
 from typing import Annotated, Any
 
 import torch
-import typer
 from rich.console import Console
 from rich.table import Table
+from tyro.conf import arg
 
 from benchmarks import record
 from lookalike import SignHasher, hamming_topk
@@ -34,13 +34,13 @@ Matrix = torch.Tensor
 
 
 def main(
-    rows: Annotated[str, typer.Option(help="Numbers of samples, comma-separated.")] = ROWS,
-    bits: Annotated[str, typer.Option(help="Code lengths, comma-separated.")] = "128,256,512,1024",
-    repeats: Annotated[int, typer.Option(min=1, help="Timings; the median counts.")] = 7,
-    slice_size: Annotated[int, typer.Option("--slice", min=32, help="Queries of the others, at most.")] = 8192,
-    corpus: Annotated[bool, typer.Option("--corpus", help="Also all queries of the last row in 8.8 M codes.")] = False,
-    others: Annotated[bool, typer.Option(help="Time exact search as well.")] = True,
-    quick: Annotated[bool, typer.Option("--quick", help="One size, two lengths: seconds instead of minutes.")] = False,
+    rows: Annotated[str, arg(help="Numbers of samples, comma-separated.")] = ROWS,
+    bits: Annotated[str, arg(help="Code lengths, comma-separated.")] = "128,256,512,1024",
+    repeats: Annotated[int, arg(help="Timings; the median counts.")] = 7,
+    slice_size: Annotated[int, arg(name="slice", help="Queries of the others, at most.")] = 8192,
+    corpus: Annotated[bool, arg(help="Also all queries of the last row in 8.8 M codes.")] = False,
+    others: Annotated[bool, arg(help="Time exact search as well.")] = True,
+    quick: Annotated[bool, arg(help="One size, two lengths: seconds instead of minutes.")] = False,
     out: record.Out = None,
     committed: record.Record = False,
 ) -> None:
@@ -217,4 +217,4 @@ def _show(result: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    record.run(main)

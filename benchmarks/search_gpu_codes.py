@@ -10,9 +10,9 @@ from collections.abc import Callable
 from typing import Annotated, Any
 
 import torch
-import typer
 from rich.console import Console
 from rich.table import Table
+from tyro.conf import arg
 
 from benchmarks import record
 from benchmarks.search_gpu import K, check, seconds_of
@@ -22,10 +22,10 @@ Matrix = torch.Tensor
 
 
 def main(
-    rows: Annotated[int, typer.Option(min=1000, help="Codes, searched in themselves.")] = 532_736,
-    bits: Annotated[str, typer.Option(help="Code lengths, comma-separated.")] = "128,256,512,1024",
-    repeats: Annotated[int, typer.Option(min=1, help="Timings; the median counts.")] = 5,
-    device: Annotated[str, typer.Option(help="cuda, or cpu for the search there.")] = "cuda",
+    rows: Annotated[int, arg(help="Codes, searched in themselves.")] = 532_736,
+    bits: Annotated[str, arg(help="Code lengths, comma-separated.")] = "128,256,512,1024",
+    repeats: Annotated[int, arg(help="Timings; the median counts.")] = 5,
+    device: Annotated[str, arg(help="cuda, or cpu for the search there.")] = "cuda",
     out: record.Out = None,
     committed: record.Record = False,
 ) -> None:
@@ -121,4 +121,4 @@ def _show(timed: list[dict[str, Any]]) -> None:
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    record.run(main)

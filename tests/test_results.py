@@ -10,10 +10,9 @@ from pathlib import Path
 
 import pytest
 import torch
-import typer
 from safetensors.torch import load_file, save_file
 
-from benchmarks import compare_all
+from benchmarks import compare_all, record
 from benchmarks.prepare import __main__ as prepare
 from benchmarks.prepare.encoders import timm_name
 from benchmarks.prepare.inputs import INPUTS, make, make_from_folder
@@ -139,7 +138,7 @@ def test_a_comparison_that_fails_leaves_the_others_alone(tmp_path, monkeypatch, 
     small = ["--seeds", "1", "--epochs", "1", "--pairs-per-batch", "4", "--samplers", "random"]
     monkeypatch.setattr(sys, "argv", ["compare_all", *line, "--", *small])
     with pytest.raises(SystemExit, match=r"^1$"):
-        typer.run(compare_all.main)
+        record.run(compare_all.main)
     assert [path.name for path in out.iterdir()] == ["compare_cjk.json"]
     table = json.loads((out / "compare_cjk.json").read_text())
     assert table["data"] == "cjk_glyphs32.npz"
@@ -149,7 +148,7 @@ def test_a_comparison_that_fails_leaves_the_others_alone(tmp_path, monkeypatch, 
     assert re.search(r"medquad, after \d+ s: failed with status 2:\nlookalike: ", shown)
     monkeypatch.setattr(sys, "argv", ["compare_all", *line, "--limit", "0", "--", *small])
     with pytest.raises(SystemExit, match=r"^1$"):
-        typer.run(compare_all.main)
+        record.run(compare_all.main)
     assert "out of time; the same command goes on with it" in capsys.readouterr().out
 
 

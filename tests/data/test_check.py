@@ -3,13 +3,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from PIL import Image
 
 from lookalike.data import data_sets, load_data
 from lookalike.data.check import check_data, contact_sheet
 from tests.data.miniatures import (
     damage,
-    write_csv,
     write_cvact,
     write_cvusa,
     write_inshop,
@@ -17,7 +15,6 @@ from tests.data.miniatures import (
     write_sop,
     write_vigor,
 )
-from tests.toys import write_glyph_file
 
 pytestmark = pytest.mark.usefixtures("cache")
 
@@ -59,36 +56,3 @@ def test_bad_images_are_named(tmp_path, caplog):
     with caplog.at_level(logging.WARNING, "lookalike"):
         assert [path.name for path in check_data("sop", root).bad] == ["0003_2.JPG"]
         assert [path.name for path in check_data("sop", root, decode=True).bad] == ["0003_2.JPG", "0004_0.JPG"]
-
-
-def test_as_typed(tmp_path, run_here):
-    code, out, err = run_here("data", "check", "sop", write_sop(tmp_path / "own"))
-    assert (code, err) == (1, "")
-    rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in out.splitlines() if "│" in line]
-    assert rows[0] == ["training images", "24", "59,551", "differs"]
-    with Image.open(tmp_path / "contact-sheet-sop.png") as page:
-        assert page.height > 128
-    out = run_here("data", "check", "msmarco", write_msmarco(tmp_path / "texts"))[1]
-    assert "question 17\n  passage 3" in out
-    glyphs = write_glyph_file(tmp_path / "own.npz")
-    code, _, err = run_here("data", "check", glyphs, "--sheet", tmp_path / "glyphs.png")
-    assert (code or 0, err) == (0, "")
-    assert (tmp_path / "glyphs.png").exists()
-    code, _, err = run_here("data", "check", "sop", tmp_path / "absent")
-    assert code == 2
-    assert err.startswith(f"lookalike: {tmp_path / 'absent'} is not a folder; SOP is laid out as Ebay_train.txt")
-    assert len(err.splitlines()) == 1
-
-
-def test_options_of_the_reader(tmp_path, run_here):
-    path = write_csv(tmp_path / "claim_evid.csv", ("claim", "evidence"), [(f"q{i}", f"a{i}") for i in range(40)])
-    assert "claim, evidence" in run_here("data", "check", "texts", path)[2]
-    code, out, _ = run_here("data", "check", "texts", path, "--data-option", "columns=claim,evidence")
-    assert not code
-    assert out.startswith("Columns claim and evidence of claim_evid.csv: ")
-    assert check_data("texts", path, columns=("claim", "evidence")).complete
-
-
-def test_the_list_names_all(run_here):
-    out = run_here("data", "list")[1]
-    assert [line.split()[0] for line in out.splitlines()] == list(data_sets())

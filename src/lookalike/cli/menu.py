@@ -1,6 +1,7 @@
 """Choose a command by its name, or print the names; without tyro, so that `lookalike --help` answers at once."""
 
 import shutil
+import sys
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 
@@ -48,5 +49,8 @@ def _box(title: str, rows: Mapping[str, str], width: int) -> str:
         first, *rest = textwrap.wrap(text, max(width - names - 4, 20))
         lines += [f"{name:<{names}}{first}", *(" " * names + line for line in rest)]
     inner = max(len(line) for line in lines)
-    top = f"─ {title} ".ljust(inner + 2, "─")
-    return "\n".join([f"╭{top}╮", *(f"│ {line:<{inner}} │" for line in lines), f"╰{'─' * (inner + 2)}╯"])
+    is_plain = "utf" not in (sys.stdout.encoding or "").lower()
+    left, line, right, side, lower_left, lower_right = "+-+|++" if is_plain else "╭─╮│╰╯"
+    top = f"{left}{f'{line} {title} '.ljust(inner + 2, line)}{right}"
+    bottom = f"{lower_left}{line * (inner + 2)}{lower_right}"
+    return "\n".join([top, *(f"{side} {text:<{inner}} {side}" for text in lines), bottom])

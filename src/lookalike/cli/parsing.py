@@ -112,7 +112,7 @@ def parse_typed(
     typed = {}
     for name, each in declared.items():
         value = getattr(getattr(found, each.group) if each.group else found, name)
-        if value is not None and value != []:
+        if value is not None and value not in ([], ()):
             typed[name] = _converted(each, value)
     return typed
 
@@ -151,7 +151,7 @@ def _member(each: Option, defaults: Mapping[str, Any]) -> tuple[Any, ...]:
         return each.name, Annotated[bool | None, DisallowNone, shown], None
     if not each.is_positional:
         return each.name, Annotated[str | None, DisallowNone, shown], None
-    if each.is_required:
+    if each.is_required or each.is_tuple:
         return each.name, Annotated[tuple[str, ...] if each.is_tuple else str, Positional, shown]
     return each.name, Annotated[str | None, DisallowNone, Positional, shown], None
 

@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from lookalike.cli.parsing import ConfigFile, Flag, Hint, Pairs, Positional, build
+from lookalike.data import DataSource, data_set, data_sets
 from lookalike.training.recipes import Recipe, recipe
 from lookalike.training.settings import Settings
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from lookalike.data import DataSource
     from lookalike.training.comparison_results import ComparisonRow
 
 T = TypeVar("T")
@@ -45,10 +45,8 @@ class RunOptions:
     """Overwrite what the output folder holds."""
 
     @property
-    def source(self) -> "DataSource":
+    def source(self) -> DataSource:
         """The data set to load."""
-        from lookalike.data import DataSource
-
         return DataSource(self.data or DEFAULT_DATA, None if self.root is None else str(self.root), self.data_options)
 
     @property
@@ -69,25 +67,27 @@ def complete(options: type[T], layers: Sequence[Mapping[str, Any]], usual: Recip
     for layer in layers:
         settings = {each.name: layer[each.name] for each in fields(Settings) if each.name in layer}
         model, data = dict(layer.get("model_options", {})), layer.get("data_options", {})
-        for values, name, instead in ((model, "encoder", "model"), (data, "root", "root")):
+        for values, taker, name, instead in ((model, "model", "encoder", "model"), (data, "data set", "root", "root")):
             if name in values:
-                raise ValueError(f"{name} is not an option of the {instead}: give it with {instead}=.")
+                raise ValueError(f"{name} is not an option of the {taker}: give it with {instead}=.")
         if layer.get("model") is not None:
             model["encoder"] = _found(layer["model"])
         usual = usual.changed(asdict(Settings.from_dict(settings, usual.settings)), model, data)
     given = {**more, **{name: value for layer in layers for name, value in layer.items()}}
     if given.get("root") is not None:
         given["root"] = Path(given["root"]).expanduser().resolve()
-    given |= asdict(usual.settings)
-    given |= {"model": usual.model.get("encoder"), "data_options": usual.data}
-    given |= {"model_options": {name: value for name, value in usual.model.items() if name != "encoder"}}
-    return build(options, given | {"data": data_name(given)})
+    given |= asdict(usual.settings) | _of_model(usual) | {"data": data_name(given), "data_options": usual.data}
+    return build(options, given)
 
 
 def data_name(values: Mapping[str, Any]) -> str:
-    """Return the name of the data set, or where a file of glyphs is, so that its run can be continued from anywhere."""
+    """Return the name of the data set, or the absolute path of one, so that its run can be continued from anywhere.
+
+    Raises:
+        ValueError: There is no such data set.
+    """
     name = values.get("data") or DEFAULT_DATA
-    return str(Path(name).expanduser().resolve()) if name.endswith(".npz") else name
+    return name if data_set(name).suffix is None else str(Path(name).expanduser().resolve())
 
 
 def _found(model: str) -> str:
@@ -98,16 +98,18 @@ def _found(model: str) -> str:
 
 
 def defaults_shown(args: Sequence[str]) -> dict[str, Any]:
-    """Return the defaults for the help: those of the data set, if it is the first argument, or what depends on it."""
-    from lookalike.data import data_sets
+    """Return defaults for the help: those of a data set that the first argument names, or else what depends on it."""
+    try:
+        usual = recipe(args[0] if args else "")
+    except ValueError:
+        recipes = [asdict(recipe(name).settings) for name in data_sets()]
+        return {name: BY_DATA_SET for name in recipes[0] if len({each[name] for each in recipes}) > 1}
+    return asdict(usual.settings) | _of_model(usual) | {"data_options": usual.data}
 
-    if args and (args[0] in data_sets() or args[0].endswith(".npz")):
-        usual = recipe(args[0])
-        encoder = {name: value for name, value in usual.model.items() if name != "encoder"}
-        own = {"model": usual.model.get("encoder"), "model_options": encoder, "data_options": usual.data}
-        return asdict(usual.settings) | own
-    recipes = [asdict(recipe(name).settings) for name in data_sets()]
-    return {name: BY_DATA_SET for name in recipes[0] if len({each[name] for each in recipes}) > 1}
+
+def _of_model(usual: Recipe) -> dict[str, Any]:
+    options = {name: value for name, value in usual.model.items() if name != "encoder"}
+    return {"model": usual.model.get("encoder"), "model_options": options}
 
 
 def print_whole(console: "Console", text: str) -> None:

@@ -21,7 +21,7 @@ class Recipe:
 
     def changed(self, settings: dict[str, Any], model: dict[str, Any], data: dict[str, Any] | None = None) -> Recipe:
         """Return the recipe with some values changed; another encoder drops the options of the recipe's own."""
-        same = model.get("encoder", self.model["encoder"]) == self.model["encoder"]
+        same = model.get("encoder", self.model.get("encoder")) == self.model.get("encoder")
         return Recipe(
             settings=replace(self.settings, **settings),
             model={**self.model, **model} if same else model,
