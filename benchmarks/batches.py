@@ -1,9 +1,9 @@
-"""Composing an epoch: ours against the loop of Sample4Geo in plain Python, on the same neighbour graph.
+"""Compose an epoch of batches: ours against the loop of Sample4Geo in plain Python, on the same neighbour graph.
 
     python -m benchmarks.batches [--quick] [--out FILE | --record]
 
-Each contender runs in a process of its own, which reports its time and its peak memory beyond what it held before it
-read the graph. Quality is measured on exact neighbours of a sample of anchors.
+Each contender runs in a process of its own, which reports its time and how far its memory grew at its peak. Quality is
+measured on the exact neighbours of a sample of anchors.
 """
 
 import copy
@@ -27,13 +27,12 @@ from benchmarks import record
 from lookalike import SignHasher, compose_batches, hard_negatives
 from lookalike.data.synthetic import clustered_embeddings
 from lookalike.search.cosine import cosine_topk
+from lookalike.utils.arrays import Array
 
 N, K, BATCH, DIM, BITS = 532_736, 128, 128, 128, 256
 SELECT, PATIENCE = 64, 1024
 QUICK_N = 10_000
 QUICK_CONTENDERS = ("random", "Sample4Geo, published operations", "Sample4Geo, ours", "growth, 1 cluster")
-
-Array = np.ndarray[Any, Any]
 
 
 def main(
@@ -63,7 +62,7 @@ def main(
             step(contender)
             call = "import sys; from benchmarks.batches import run_contender; run_contender(*sys.argv[1:])"
             command = [sys.executable, "-c", call, contender, name]
-            repository = record.RESULTS.parents[1]  # where the child finds this module, whatever the current folder
+            repository = record.RESULTS.parents[1]  # where the child finds this module
             child_run = subprocess.run(command, capture_output=True, text=True, check=True, cwd=repository)
             seconds, megabytes = map(float, child_run.stdout.split())
             batches = np.load(Path(name) / "batches.npy", allow_pickle=True)
@@ -104,7 +103,7 @@ def _quality(batches: list[Array], x: torch.Tensor, anchors: torch.Tensor, true:
 
 def run_contender(contender: str, folder: str) -> None:
     """Compose batches from the graph in a folder; print the time and the memory that took."""
-    before = _peak_kilobytes()
+    before = record.peak_bytes()
     graph = np.load(Path(folder) / "graph.npy")
     repeats, prepare, compose = CONTENDERS[contender]
     prepared, best = prepare(graph), float("inf")
@@ -112,22 +111,16 @@ def run_contender(contender: str, folder: str) -> None:
         start = time.perf_counter()
         batches = compose(prepared)
         best = min(best, time.perf_counter() - start)
-    peak = _peak_kilobytes()
+    peak = record.peak_bytes()
     saved = np.empty(len(batches), object)
     saved[:] = [np.asarray(batch, np.int32) for batch in batches]
     np.save(Path(folder) / "batches.npy", saved, allow_pickle=True)
-    print(best, (peak - before) * 1024 / 1e6)
-
-
-def _peak_kilobytes() -> int:
-    """The most memory this process ever held; `getrusage` would report its parent's before the start."""
-    status = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) for line in status if line.startswith("VmHWM"))
+    print(best, (peak - before) / 1e6)
 
 
 def _ours(**options: Any) -> Callable[[torch.Tensor], list[Array]]:
     def compose(graph: torch.Tensor) -> list[Array]:
-        compose_batches(graph[:512] % 512, 16, **options)  # compiled or loaded from disk before the clock matters
+        compose_batches(graph[:512] % 512, 16, **options)  # compiles, or loads from disk, before anything is timed
         return [batch.numpy() for batch in compose_batches(graph, BATCH, **options)]
 
     return compose
@@ -138,12 +131,12 @@ def _as_lists(graph: Array) -> dict[int, list[int]]:
 
 
 def _published(neighbours: dict[int, list[int]]) -> list[list[int]]:
-    """The loop with its published operations: copies of the pools, a list popped from the front."""
+    """Run the loop with its published operations: copies of the pools, a list popped from the front."""
     return _sample4geo(copy.deepcopy(neighbours), list(range(len(neighbours))), lambda pool: pool.pop(0))
 
 
 def _lean(neighbours: dict[int, list[int]]) -> list[list[int]]:
-    """The same loop without copies, on a double-ended queue."""
+    """Run the same loop without copies, on a double-ended queue."""
     return _sample4geo(neighbours, deque(range(len(neighbours))), lambda pool: pool.popleft())
 
 

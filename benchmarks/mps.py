@@ -1,4 +1,4 @@
-"""One GPU for many processes at a time: NVIDIA's Multi-Process Service, where it is there and works."""
+"""Share one GPU between processes with NVIDIA's Multi-Process Service, if it is installed and works."""
 
 import os
 import shutil
@@ -15,7 +15,7 @@ PATIENCE = 60  # seconds
 
 @contextmanager
 def shared_gpu() -> Iterator[dict[str, str]]:
-    """Yield what processes need in their environment to run side by side on the GPU; nothing where that cannot be."""
+    """Yield the environment variables with which processes share the GPU; none if they have to take turns."""
     if shutil.which(CONTROL) is None:
         yield {}
         return
@@ -23,12 +23,12 @@ def shared_gpu() -> Iterator[dict[str, str]]:
         service = {"CUDA_MPS_PIPE_DIRECTORY": folder, "CUDA_MPS_LOG_DIRECTORY": folder}
         environment = {**os.environ, **service}
         if not _succeeds([CONTROL, "-d"], environment):
-            print(f"{CONTROL} does not start: processes take turns on the GPU.", flush=True)
+            print(f"{CONTROL} does not start, so processes take turns on the GPU.", flush=True)
             yield {}
             return
         works = _succeeds([sys.executable, "-c", PROBE], environment)
         if not works:
-            print(f"{CONTROL} runs and CUDA does not under it: processes take turns on the GPU.", flush=True)
+            print(f"{CONTROL} runs, but CUDA does not work under it, so processes take turns on the GPU.", flush=True)
         try:
             yield service if works else {}
         finally:

@@ -1,4 +1,4 @@
-"""What `observe` costs a training step on a GPU: milliseconds of the host, per batch.
+"""Measure what `observe` costs a training step on a GPU: milliseconds of host time per batch.
 
 python -m benchmarks.observe [--out FILE | --record]
 """
@@ -17,7 +17,7 @@ N, BATCH, DIM, BITS, EPOCHS = 20_000, 64, 384, 512, 3
 
 
 def main(out: record.Out = None, committed: record.Record = False) -> None:
-    """Measure embeddings put aside, as they are, and hashed at once, as they could be; write the result."""
+    """Measure with embeddings gathered before they are hashed, as they are, and hashed at once; write the result."""
     path = record.destination("observe", out, committed)
     rows = [
         {
@@ -34,7 +34,7 @@ def main(out: record.Out = None, committed: record.Record = False) -> None:
 
 
 def _epochs(paired: bool, gathered: int) -> Iterator[float]:
-    """Milliseconds per call, of every epoch."""
+    """Yield the milliseconds per call of every epoch."""
     x = torch.nn.functional.normalize(torch.randn(N, DIM, device="cuda"), dim=1)
     sampler = (
         LSHBatchSampler(None, BATCH, pairs=N, bits=BITS)

@@ -1,8 +1,8 @@
-"""Does a reservoir of 2,000 rows predict the overlap at full size?
+"""Measure how well a reservoir of 2,000 rows predicts the overlap at full size.
 
-The estimator was chosen among three by their errors on the sets marked as seen; the others were first used here.
+The estimator was chosen among three by their errors on the data sets marked as seen; the others were first used here.
 
-python -m benchmarks.plan [--out FILE | --record]  (LOOKALIKE_DATA: folder of the real data, left out where absent)
+python -m benchmarks.plan [--out FILE | --record]  (LOOKALIKE_DATA: folder of the real data, skipped where absent)
 """
 
 import gzip
@@ -24,6 +24,7 @@ from lookalike.analysis.bits import lengths_up_to, plan_bits
 from lookalike.data.embeddings import load_embeddings
 from lookalike.data.synthetic import clustered_embeddings
 from lookalike.search.cosine import cosine_topk
+from lookalike.utils.arrays import Array
 
 DATA = Path(os.environ.get("LOOKALIKE_DATA", Path(__file__).parents[2] / "shared" / "data"))
 K, ANCHORS, SAMPLES = 128, 3000, 40_000
@@ -62,7 +63,7 @@ def main(rows: int = 2000, reservoirs: int = 8, out: record.Out = None, committe
 
 
 def _data_sets() -> Iterator[tuple[str, bool, Tensor, Tensor]]:
-    """Name, whether the estimator was chosen with it, embeddings and labels."""
+    """Yield name, whether the estimator was chosen with it, embeddings and labels."""
     for n, dim, offset in ((40_000, 128, 0.5), (40_000, 384, 0.5), (40_000, 384, 2.0)):
         yield f"clustered, offset {offset:g}", True, *clustered_embeddings(n, dim, offset=offset, seed=3)
     path = DATA / "medquad_minilm_emb.npz"
@@ -76,7 +77,7 @@ def _data_sets() -> Iterator[tuple[str, bool, Tensor, Tensor]]:
 
 
 def _glyph_pixels(path: Path) -> tuple[Tensor, Tensor]:
-    """Pictures of 32 x 32 pixels as they are, without the empty ones."""
+    """Return pictures of 32 x 32 pixels as embeddings, without the empty ones."""
     with np.load(path) as file:
         drawn = np.random.default_rng(0).choice(len(file["packed"]), SAMPLES, replace=False)
         packed, labels = file["packed"][drawn], file["codepoint"][drawn].astype(np.int64)
@@ -86,7 +87,7 @@ def _glyph_pixels(path: Path) -> tuple[Tensor, Tensor]:
 
 
 def _hashed_words(path: Path) -> tuple[Tensor, Tensor]:
-    """Sums of random vectors of the words, rare ones weighing more."""
+    """Return texts as sums of a random vector per word, weighted by inverse frequency."""
     with gzip.open(path, "rt", encoding="utf-8") as file:
         texts = [set(line.lower().split("\t", 1)[1].split()) for line in file][:SAMPLES]
     counts = Counter(word for words in texts for word in words)
@@ -97,8 +98,8 @@ def _hashed_words(path: Path) -> tuple[Tensor, Tensor]:
     return normalize(x, dim=1), torch.arange(len(x))
 
 
-def _overlaps(x: Tensor, labels: Tensor, lengths: tuple[int, ...]) -> np.ndarray[Any, Any]:
-    """Of a sample of anchors with all others."""
+def _overlaps(x: Tensor, labels: Tensor, lengths: tuple[int, ...]) -> Array:
+    """Measure the overlap of a sample of anchors at every length."""
     anchors = torch.from_numpy(np.random.default_rng(1).choice(len(x), ANCHORS, replace=False))
     names: dict[str, Any] = {"query_labels": labels[anchors], "reference_labels": labels}
     true = cosine_topk(x[anchors], x, K, **names).indices

@@ -1,7 +1,7 @@
-"""Where results go, with what they say of the machine they come from.
+"""Write the results of benchmarks, with the machine and the versions they come from.
 
 Every benchmark takes the same two options. By default results go to a temporary folder; `--out FILE` writes them
-elsewhere, and `--record` replaces the committed ones, from which `python -m benchmarks.tables` writes the tables of the
+elsewhere, and `--record` replaces the committed ones, from which `python -m benchmarks.tables` makes the tables of the
 documentation.
 """
 
@@ -69,7 +69,7 @@ def write(path: Path, result: dict[str, Any]) -> None:
 
 
 def finish(path: Path, result: dict[str, Any]) -> None:
-    """Write the whole result and say where it is."""
+    """Write the result and print its path."""
     write(path, result)
     print(f"Written: {path}")
 
@@ -92,7 +92,7 @@ class Steps:
 
 
 def peak_bytes() -> int:
-    """Return the most memory that this process has had."""
+    """Return the peak memory of this process; not that of its parent, which `getrusage` reports at first."""
     status = Path("/proc/self/status")
     if status.exists():
         line = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM"))

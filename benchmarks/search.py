@@ -1,10 +1,10 @@
-"""Hamming search on the CPU against FAISS, interleaved in one process, best of several.
+"""Time Hamming search on the CPU against FAISS, interleaved in one process, best of several.
 
     python -m benchmarks.search [--quick] [--out FILE | --record]
 
 Times are compared as pairs per second: FAISS and exact search compare every query with every row, so a slice of the
-queries gives their rate; ours is timed on the whole self-join, because that is where each pair is computed once. One
-thread is timed by its own CPU time, two by the wall. All rows of our answer are compared with FAISS' distances first.
+queries gives their rate; ours is timed on the whole self-join, where it computes each pair once. One thread is timed by
+its own CPU time, two by wall time. Before that, all rows of our answer are compared with FAISS' distances.
 """
 
 import os
@@ -38,7 +38,7 @@ SLICE = 2048  # queries of the competitors
 
 @dataclass(frozen=True)
 class Sizes:
-    """How much is searched."""
+    """The sizes of the searches."""
 
     own: int = 59_551  # searched in themselves: training samples of Stanford Online Products
     reference: int = 532_736  # training pairs of MS MARCO
@@ -101,7 +101,7 @@ def main(
 def _quality(
     x: torch.Tensor, labels: torch.Tensor, codes: torch.Tensor, lengths: tuple[int, ...]
 ) -> list[dict[str, Any]]:
-    """Overlap with exact cosine search, on anchors spread over the data, with the standard error of its mean."""
+    """Measure the overlap with exact cosine search on anchors spread over the data, with the standard error."""
     anchors = torch.arange(0, len(x), max(1, len(x) // 2000))
     options: dict[str, Any] = {"query_labels": labels[anchors], "reference_labels": labels}
     exact = cosine_topk(x[anchors], x, K, **options).indices
@@ -115,7 +115,7 @@ def _quality(
 
 
 def _check_all_rows(codes: torch.Tensor, bits: int) -> None:
-    """Our distances are those of FAISS in every row, and each belongs to the id it comes with."""
+    """Check that our distances equal those of FAISS in every row, and that each belongs to its id."""
     index = _binary_index(codes, bits, use_heap=False)
     expected, _ = index.search(codes.numpy(), K)
     found = hamming_topk(codes, codes, K, backend="cpu")
@@ -124,7 +124,7 @@ def _check_all_rows(codes: torch.Tensor, bits: int) -> None:
     for column in range(K):
         own = np.bitwise_count(codes.numpy() ^ codes.numpy()[found.indices[:, column]]).sum(1)
         if not np.array_equal(own, found.distances[:, column]):
-            raise SystemExit(f"{bits} bits: an id does not have the distance it is listed with")
+            raise SystemExit(f"{bits} bits: an id is listed with another distance than its own")
 
 
 def _binary_index(codes: torch.Tensor, bits: int, *, use_heap: bool = True) -> Any:
@@ -147,7 +147,7 @@ def _self_join(codes: torch.Tensor, labels: torch.Tensor, x: torch.Tensor, bits:
         "faiss, no heap": (len(queries) * n, lambda: no_heap.search(queries, K)),
         "faiss, exact cosine": (256 * n, lambda: exact.search(x.numpy()[:256], K)),
         "our matmul": (len(few) * n, lambda: hamming_topk(few, codes, K, backend="matmul")),
-        "our reference": (len(fewer) * n, lambda: hamming_topk(fewer, codes, K, backend="plain")),
+        "our plain": (len(fewer) * n, lambda: hamming_topk(fewer, codes, K, backend="plain")),
     }
 
 
@@ -162,7 +162,7 @@ def _two_tables(queries: torch.Tensor, codes: torch.Tensor, bits: int) -> dict[s
 
 
 def _row(case: str, bits: int, threads: int, tasks: dict[str, Task], repeats: int) -> dict[str, Any]:
-    """The best rate of each task, taken in turns."""
+    """Time the tasks in turns, and return the best rate of each."""
     _set_threads(threads)
     clock = time.thread_time if threads == 1 else time.perf_counter
     rates = dict.fromkeys(tasks, 0.0)
@@ -182,7 +182,7 @@ def _row(case: str, bits: int, threads: int, tasks: dict[str, Task], repeats: in
 
 
 def _encode(x: torch.Tensor, bits: int, threads: int, repeats: int) -> dict[str, Any]:
-    """Hashing against the matrix product it contains."""
+    """Time hashing against the matrix product it contains."""
     _set_threads(threads)
     hasher = SignHasher(DIM, bits)
     hasher.update_mean(x)

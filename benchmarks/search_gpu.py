@@ -1,10 +1,10 @@
-"""Hamming search on a GPU against exact search by matrix products there: from codes to neighbours in order.
+"""Time Hamming search on a GPU against exact search by matrix products there, from codes to sorted neighbours.
 
     python -m benchmarks.search_gpu [--quick] [--out FILE | --record]
 
 Ours is timed on whole self-joins, labels excluded. The others compare every query with every row, so a slice of the
-queries gives their rate. Before anything is timed, queries spread over the data are compared with the reference.
-Results are written after every row, so a run that is cut off keeps what it has.
+queries gives their rate. Before anything is timed, answers spread over the data are compared with the plain backend's.
+Results are written after every row, so an interrupted run keeps them.
 """
 
 import statistics
@@ -27,7 +27,7 @@ K = 128
 DIM = 768
 ROWS = "25882,35532,40007,59551,532736"  # the training sets of the paper's timing table
 CORPUS = 8_841_823  # passages of MS MARCO
-BIT_PRODUCTS = 5.2e15  # per second and H200, measured: mma.sync, one bit, and + popcount
+BIT_PRODUCTS = 5.2e15  # per second, measured on an H200: mma.sync, one bit, and + popcount
 SCORES = 1 << 29  # similarities in memory at a time
 
 Matrix = torch.Tensor
@@ -123,7 +123,7 @@ def check(queries: Matrix, reference: Matrix, options: dict[str, Any], backend: 
 
 
 def _exact(x: Matrix, labels: Matrix, slice_size: int) -> dict[str, float]:
-    """Pairs per second of exact cosine search, by precision."""
+    """Measure the pairs per second of exact cosine search, by precision."""
     rates = {}
     for name, dtype, tf32 in (
         ("fp32", torch.float32, False),
@@ -138,13 +138,13 @@ def _exact(x: Matrix, labels: Matrix, slice_size: int) -> dict[str, float]:
 
 
 def _int8(codes: Matrix, labels: Matrix, slice_size: int) -> dict[str, float]:
-    """Pairs per second of the same Hamming search as products of +-1 in int8."""
+    """Measure the pairs per second of the same Hamming search as products of +-1 in int8."""
     shifts = torch.arange(8, dtype=torch.uint8, device=codes.device)
     signs = ((codes.unsqueeze(-1) >> shifts & 1).to(torch.int8) * 2 - 1).flatten(1)
-    padded = torch.nn.functional.pad(signs, (0, 0, 0, -len(signs) % 8))  # what the product asks for
+    padded = torch.nn.functional.pad(signs, (0, 0, 0, -len(signs) % 8))  # as the product requires
 
     def product(a: Matrix, b: Matrix) -> Matrix:
-        scores: Matrix = torch._int_mm(a, b.T)[:, : len(labels)]  # noqa: SLF001, torch has no public one
+        scores: Matrix = torch._int_mm(a, b.T)[:, : len(labels)]  # noqa: SLF001 - torch has no public one
         return scores
 
     return {"int8": _rate(product, signs, padded, labels, slice_size)}
@@ -153,7 +153,7 @@ def _int8(codes: Matrix, labels: Matrix, slice_size: int) -> dict[str, float]:
 def _rate(
     product: Callable[[Matrix, Matrix], Matrix], queries: Matrix, reference: Matrix, labels: Matrix, slice_size: int
 ) -> float:
-    """Pairs per second of matrix product, label mask and topk, tile by tile."""
+    """Measure the pairs per second of matrix product, label mask and topk, tile by tile."""
     tile = max(32, min(slice_size, SCORES // len(reference) // 32 * 32))
     count = min(len(queries) // 32 * 32, slice_size // tile * tile)
 
@@ -168,7 +168,7 @@ def _rate(
 
 
 def seconds_of(call: Callable[[], Any], repeats: int) -> float:
-    """Return the median time, after a call that compiles and fills caches: on the GPU, or the clock's without one."""
+    """Return the median time of a call after a first one that compiles and fills caches: GPU time if there is one."""
     call()
     return statistics.median(
         (_device_seconds if torch.cuda.is_available() else _wall_seconds)(call) for _ in range(repeats)
@@ -192,7 +192,7 @@ def _wall_seconds(call: Callable[[], Any]) -> float:
 
 
 def _noisy_copies(codes: Matrix, n: int) -> Matrix:
-    """Codes like these, more of them: an eighth of the bits flipped."""
+    """Draw n of the codes, each with an eighth of its bits flipped."""
     generator = torch.Generator(codes.device).manual_seed(0)
 
     def drawn(high: int, shape: tuple[int, ...], dtype: torch.dtype) -> Matrix:

@@ -1,9 +1,9 @@
-"""Hamming search on a GPU among codes that are unlike random ones: clusters, few distinct codes, a collapsed model.
+"""Time Hamming search on a GPU among codes that are not random: clusters, few distinct codes, a collapsed model.
 
     python -m benchmarks.search_gpu_codes [--rows 532736] [--bits 128,512] [--out FILE | --record]
 
-Every kind of codes should cost about what random codes of the same length do. The answer is compared with the
-reference before anything is timed.
+Every kind of codes should cost about as much as random codes of the same length. Before anything is timed, answers are
+compared with the plain backend's.
 """
 
 from collections.abc import Callable
@@ -104,7 +104,7 @@ def _drawn(n: int, bits: int, device: torch.device) -> Matrix:
 
 
 def _flips(n: int, bits: int, device: torch.device, halvings: int) -> Matrix:
-    """Draw bits, one of which is set with the probability 2 ** -halvings."""
+    """Draw bits that are set with probability 2 ** -halvings."""
     flips = _drawn(n, bits, device)
     for _ in range(halvings - 1):
         flips &= _drawn(n, bits, device)

@@ -1,4 +1,4 @@
-"""Write the tables of the documentation from the committed results: every number there comes from a file here.
+"""Write the tables of the documentation from the committed results.
 
 python -m benchmarks.tables
 """
@@ -42,7 +42,7 @@ def main() -> None:
 
 
 def rendered(text: str) -> str:
-    """The text with every table between `<!-- table: NAME -->` and `<!-- end -->` made anew."""
+    """Replace every table between `<!-- table: NAME -->` and `<!-- end -->`."""
 
     def table(found: re.Match[str]) -> str:
         return f"<!-- table: {found[1]} -->\n{TABLES[found[1]]()}\n<!-- end -->"
@@ -110,7 +110,7 @@ def _search() -> str:
     ]
     note = (
         f"k = {settings['k']}; how many times faster than FAISS, interleaved in one process, best of "
-        f"{settings['repeats']}, CPU time at one thread and wall time at two; {_origin(result)}."
+        f"{settings['repeats']}, CPU time with one thread and wall time with two; {_origin(result)}."
     )
     return f"{_markdown(header, rows)}\n\n{note}"
 
@@ -132,10 +132,10 @@ def _search_gpu() -> str:
     header = ["codes", "bits", "time", "of the floor", *peers]
     where = f"{gpu['name']}, CUDA {gpu['cuda']}, torch {result['versions']['torch']}"
     note = (
-        f"k = {settings['k']}, from packed codes to neighbours in order, in themselves without those of the own label; "
-        f"floor: one-bit products at {settings['bit_products']:.1e} per second; times faster than exact cosine (matmul "
-        f"+ topk, d = {settings['dim']}) and than int8 products of the same codes + topk, whose rates are those of "
-        f"{settings['slice']:,} queries; {where}; from `benchmarks/results/search_gpu.json`."
+        f"k = {settings['k']}, from packed codes to sorted neighbours; codes searched in themselves exclude their own "
+        f"label. Floor: one-bit products at {settings['bit_products']:.1e} per second. How many times faster than "
+        f"exact cosine (matmul + topk, d = {settings['dim']}) and than int8 products of the same codes + topk, both "
+        f"timed on {settings['slice']:,} queries. {where}; from `benchmarks/results/search_gpu.json`."
     )
     return f"{_markdown(header, rows)}\n\n{note}"
 
@@ -154,7 +154,7 @@ def _search_gpu_codes() -> str:
         f"{gpu['name']}, CUDA {gpu['cuda']}, torch {result['versions']['torch']}; from "
         "`benchmarks/results/search_gpu_codes.json`."
     )
-    return f"{_markdown(['codes', 'left out', *(f'{bits} bits' for bits in lengths)], rows)}\n\n{note}"
+    return f"{_markdown(['codes', 'excluded', *(f'{bits} bits' for bits in lengths)], rows)}\n\n{note}"
 
 
 def _guard() -> str:
@@ -170,13 +170,13 @@ def _guard() -> str:
         ]
         for row in result["trade_off"]
     ]
-    header = ["bits", "guard", "false negatives removed", "true ones lost", "false share before", "after"]
+    header = ["bits", "guard", "false negatives removed", "true ones lost", "false fraction before", "after"]
     trained = [ComparisonRow.from_json(row).cells()[:6] for row in result["trained"]]
     settings = result["settings"]
     note = (
-        f"Of the {settings['k']} hard negatives per sample after training without the guard. Trained with 512 bits, "
-        f"{settings['epochs']} epochs, {result['seeds']} seeds, tested on other classes without identical shapes; from "
-        "`benchmarks/results/guard.json`."
+        f"Counted among the {settings['k']} hard negatives per sample after training without the guard. Trained with "
+        f"512 bits, {settings['epochs']} epochs, {result['seeds']} seeds, tested on other classes without identical "
+        "shapes; from `benchmarks/results/guard.json`."
     )
     return f"{_markdown(header, rows)}\n\n{_markdown(['labels', *HEADINGS[1:6]], trained)}\n\n{note}"
 
@@ -234,9 +234,9 @@ def _plan() -> str:
         )
     note = (
         f"True overlap ({settings['anchors']:,} anchors) and the mean error, in points, of predictions from "
-        f"{settings['reservoirs']} reservoirs of {settings['rows']:,} rows; the largest of all reservoirs and "
-        f"{len(settings['lengths'])} lengths; * not looked at before the estimator was settled; "
-        "from `benchmarks/results/plan.json`."
+        f"{settings['reservoirs']} reservoirs of {settings['rows']:,} rows; the largest error is over all reservoirs "
+        f"and {len(settings['lengths'])} lengths; * not used before the estimator was chosen; from "
+        "`benchmarks/results/plan.json`."
     )
     return f"{_markdown(header, rows)}\n\n{note}"
 
@@ -248,7 +248,7 @@ def _compared(name: str) -> str:
 
 
 def _gains() -> str:
-    """Show all comparisons in short, with the models before training where that was recorded."""
+    """Summarise all comparisons, with the models before training if that was recorded."""
     lines = []
     tables = {name: {row["sampler"]: row for row in record.read(name)["rows"]} for name in COMPARISONS}
     before = [ZERO_SHOT] if any(ZERO_SHOT in rows for rows in tables.values()) else []
@@ -355,7 +355,7 @@ def _mine() -> str:
         "error of its scores",
     ]
     note = (
-        f"Share of sentence-transformers' negatives that are found; rows are as many unless noted. {_mined(result)}; "
+        f"Fraction of sentence-transformers' negatives that are found; as many rows unless noted. {_mined(result)}; "
         f"{settings['pairs']:,} pairs of {settings['query']:,} queries, {settings['corpus']:,} texts to search."
     )
     return f"{_markdown(header, rows)}\n\n{note}"
