@@ -152,7 +152,10 @@ def cache_folder() -> Path:
     """
     if "LOOKALIKE_CACHE" in os.environ:
         return Path(os.environ["LOOKALIKE_CACHE"])
-    folder = platformdirs.user_cache_path("lookalike", appauthor=False)
+    try:
+        folder = platformdirs.user_cache_path("lookalike", appauthor=False)
+    except RuntimeError:  # as newer versions say that there is no home; older ones return a path from "~"
+        folder = Path()
     return folder if folder.is_absolute() else Path(os.devnull) / "lookalike"
 
 
