@@ -1,5 +1,6 @@
 import os
 import sys
+from collections import Counter
 
 import hypothesis
 import pytest
@@ -29,6 +30,13 @@ def pytest_collection_modifyitems(items):
 def pytest_collection_finish(session):
     if len(session.items) > 500:  # some will need it, and it is ready by then
         processes.start_server()
+
+
+def pytest_terminal_summary(terminalreporter):
+    """Say once per reason how many tests were skipped."""
+    skipped = terminalreporter.stats.get("skipped", [])
+    for reason, number in Counter(report.longrepr[2].removeprefix("Skipped: ") for report in skipped).most_common():
+        terminalreporter.line(f"{number} skipped: {reason}")
 
 
 def pytest_sessionfinish():

@@ -155,8 +155,9 @@ def _characters() -> list[tuple[int, list[int]]]:
 
     faces: dict[int, list[int]] = {}
     for face, path in enumerate(_font_files()):
-        for codepoint in TTFont(path, lazy=True).getBestCmap():
-            faces.setdefault(codepoint, []).append(face)
+        with TTFont(path, lazy=True) as font:
+            for codepoint in font.getBestCmap():
+                faces.setdefault(codepoint, []).append(face)
     return sorted((codepoint, having) for codepoint, having in faces.items() if len(having) > 1)
 
 
