@@ -17,7 +17,7 @@ from lookalike.utils.locks import FolderInUseError, locked
 from tests.cli.test_cli_training import NETWORK, QUICK, start
 from tests.processes import PATIENCE, wait_until
 from tests.toys import write_glyph_file
-from tests.training.test_runs import another_process_in, names
+from tests.training.runs import another_process_in, names
 
 
 @pytest.fixture(scope="module")
