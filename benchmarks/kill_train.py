@@ -104,7 +104,7 @@ class Watched:
         """Wrap them, in this process."""
         self._wrap(loop.TrainingLoop, "train_epoch", "training step", unless=_is_over)
         self._wrap(EpochBatchSampler, "__iter__", "epoch change")
-        self._wrap(loop.TrainingLoop, "_refresh", "epoch change")
+        self._wrap(loop.TrainingLoop, "refresh", "epoch change")
         self._wrap(loop.TrainingLoop, "evaluate", "evaluation")
         self._wrap(run_folder.RunFolder, "save", "save")
         self._wrap(run_folder.RunFolder, "finish", "end")

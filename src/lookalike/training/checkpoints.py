@@ -19,6 +19,7 @@ logger = logging.getLogger("lookalike")
 
 MARK = b"sha256:"  # precedes the digest; `torch.load` ignores what follows its own data
 CHUNK = 1 << 20
+NEWEST, PREVIOUS = "checkpoint.pt", "checkpoint.previous.pt"
 
 
 class Checkpoints:
@@ -29,7 +30,7 @@ class Checkpoints:
     """
 
     def __init__(self, folder: Path) -> None:
-        self.newest, self.previous = folder / "checkpoint.pt", folder / "checkpoint.previous.pt"
+        self.newest, self.previous = folder / NEWEST, folder / PREVIOUS
 
     def exist(self) -> bool:
         """Return whether there is a state to continue from."""

@@ -153,15 +153,14 @@ def _clear(out: Path, runs: list[_Run]) -> None:
 def _trained(
     data: RetrievalData, runs: list[_Run], jobs: int, options: dict[str, Any]
 ) -> Iterator[tuple[_Run, RunResult]]:
-    if jobs > 1 and data.source is not None:
-        tasks = {
-            i: partial(train, data.source, run.settings, out=run.folder, resume=True, **options)
-            for i, run in enumerate(runs)
-        }
-        yield from ((runs[i], result) for i, result in in_processes(tasks, jobs))
-        return
+    """Train one run after the other or, with `jobs` above 1, unfinished runs in processes that load the data again."""
+    apart = [run for run in runs if jobs > 1 and not RunFolder(run.folder).is_finished]
     for run in runs:
-        yield run, train(data, run.settings, out=run.folder, resume=True, **options)
+        if run not in apart:
+            yield run, train(data, run.settings, out=run.folder, resume=True, **options)
+    source = data.source or data
+    tasks = {run: partial(train, source, run.settings, out=run.folder, resume=True, **options) for run in apart}
+    yield from in_processes(tasks, jobs)
 
 
 def _encoder_name(encoder: str) -> str:

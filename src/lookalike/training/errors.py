@@ -1,13 +1,14 @@
 """What ends a training early, and how its messages name arguments.
 
-Messages of this package name arguments of the Python interface and never options of the command line. Two forms occur,
-which the command line can translate without knowing the message:
+Messages of this package name arguments of the Python interface and never options of the command line. They do so in two
+forms, which the command line translates without knowing the message:
 
 - `name=True` for a switch, as in "force=True overwrites it": the option `--name`;
 - `name=` or `name=value` for any other argument, as in "choose another folder with out=": the option `--name`.
 
-Settings are named as in `Settings`, with underscores. `Interrupted` carries no advice; whoever catches it knows how to
-continue the run.
+Both are preceded by a space or begin the message, and `name` is an argument of `train` or `compare`, or a field of
+`Settings`. Other names in this form, such as `weights=FILE`, are options of an encoder or a reader. `Interrupted` gives
+no advice: whoever catches it knows how to continue.
 """
 
 import signal

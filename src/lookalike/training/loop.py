@@ -70,7 +70,6 @@ class TrainingLoop:
         self.check: Callable[[], None] = lambda: None  # called between batches; may raise to stop the run
         self.sampler = make_sampler(data.train, settings, data.train_exclude)
         self.train_part, self.test_part = data.train.to(device), data.test.to(device)
-        self.is_paired = data.train.pairs is not None
         n, lists = self.sampler.num_samples, data.train_exclude
         self.exclude = None if lists is None else checked_lists("exclude", lists, n, n, torch.device("cpu"))
         self.model, self.criterion = model.to(device), make_loss(settings).to(device)
@@ -162,7 +161,7 @@ class TrainingLoop:
 
     def _sides(self, ids: Tensor) -> tuple[Tensor, Tensor]:
         """Split the ids of a batch into queries and references."""
-        return (ids, ids) if self.is_paired else (ids[::2], ids[1::2])
+        return (ids, ids) if self.sampler.paired else (ids[::2], ids[1::2])
 
     def _step(self, ids: Tensor, query_input: Any, reference_input: Any) -> None:
         """Train on one batch, and let the sampler observe its embeddings."""
@@ -180,13 +179,13 @@ class TrainingLoop:
         self.scaler.update()
         query, reference = (F.normalize(x.detach().float(), dim=1) for x in (query, reference))
         with self._timed("mining"):
-            if self.is_paired:
+            if self.sampler.paired:
                 self.sampler.observe(ids, query=query, reference=reference)
             else:
                 self.sampler.observe(ids, torch.stack([query, reference], dim=1).flatten(0, 1))
         if self.tracker is not None:
             queries, references = self._sides(ids)
-            if not self.is_paired:
+            if not self.sampler.paired:
                 self.tracker.observe(queries, query)
             self.tracker.observe(references, reference)
         self._pending.append(torch.stack([loss.detach(), hardest_similarity(query, reference, exclude)]))
@@ -220,7 +219,7 @@ class TrainingLoop:
         sampler, plain = cast("PreEpochBatchSampler", self.sampler), self.train_part.plain
         n = sampler.num_samples
         reference = self._embed(partial(plain, "reference"), n)
-        if self.is_paired:
+        if self.sampler.paired:
             sampler.refresh(query=self._embed(partial(plain, "query"), n), reference=reference)
         else:
             sampler.refresh(reference)

@@ -14,9 +14,10 @@ import json
 import logging
 import shutil
 from contextlib import contextmanager
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from lookalike.training.checkpoints import Checkpoints
+from lookalike.training.checkpoints import NEWEST, PREVIOUS, Checkpoints
 from lookalike.training.encoders.saving import save_model
 from lookalike.training.results import RunResult
 from lookalike.utils.files import remove_leftovers, replacing_folder, room_for, writable, write_text
@@ -48,7 +49,12 @@ class RunFolder:
         self.path = path
         self.config, self.metrics, self.result = (path / name for name in (CONFIG, METRICS, RESULT))
         self.model, self.analysis = path / MODEL, path / "analysis.json"
-        self.checkpoints = Checkpoints(path)
+        self._states = path / PREVIOUS, path / NEWEST
+
+    @cached_property
+    def checkpoints(self) -> Checkpoints:
+        """The states that an unfinished run continues from."""
+        return Checkpoints(self.path)
 
     @property
     def is_finished(self) -> bool:
@@ -121,10 +127,6 @@ class RunFolder:
                 f"{self.path} holds a run of another configuration: {'; '.join(differing)}. "
                 "Resume it as it was begun, or choose another folder with out=."
             )
-
-    @property
-    def _states(self) -> tuple[Path, Path]:
-        return self.checkpoints.previous, self.checkpoints.newest
 
     def begin(self, config: dict[str, Any], *, resume: bool, force: bool) -> dict[str, Any] | None:
         """Write the whole configuration, and return the state to continue from, if there is one.

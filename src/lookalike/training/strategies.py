@@ -51,7 +51,7 @@ def make_sampler(part: Sampled, settings: Settings, exclude: Lists | None = None
     if settings.sampler in WITHOUT_MINING:
         return RandomBatchSampler(part.labels, **common)
     common |= {
-        "filters": Filters(exclude=exclude),
+        "filters": None if exclude is None else Filters(exclude=exclude),
         "hardness": settings.hardness,
         "clusters": settings.clusters,
         "method": settings.method,

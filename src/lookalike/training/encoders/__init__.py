@@ -1,8 +1,8 @@
-"""Encoders: networks that turn a sample into an embedding, by name or from a local path.
+"""Encoders: networks that turn samples into embeddings, by name or from a local folder.
 
-An encoder is any `nn.Module` that turns what a data set gives (images, lists of texts) into embeddings `[n, dim]`. One
-that also has `prepare` does there what needs no GPU, such as tokenising, and training calls it ahead of time. Both
-towers share the encoder's weights. One that has `save_pretrained(folder)` is saved by it when its training ends.
+An encoder is any `nn.Module` that turns what a data set returns (images, lists of texts) into embeddings `[n, dim]`.
+Both towers share its weights. Two methods are optional: `prepare` does what needs no GPU, such as tokenising, and
+training calls it ahead of the step; `save_pretrained(folder)` saves the trained model.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ ENCODERS = {  # kind: what it is, module, function
 
 
 def make_encoder(encoder: str = "convnet", **options: Any) -> nn.Module:
-    """Build an encoder by its name.
+    """Build an encoder by name.
 
     Args:
-        encoder: `convnet`, `timm:NAME`, `transformers:NAME` or `sentence-transformers:NAME`, where NAME is what the
-            library calls it or a local folder.
-        options: Further options of that kind of encoder, such as `gradient_checkpointing=True`.
+        encoder: `convnet`, `timm:NAME`, `transformers:NAME` or `sentence-transformers:NAME`, where NAME is the
+            library's name for a model, or a local folder.
+        options: Options of that kind of encoder, such as `gradient_checkpointing=True`.
 
     Raises:
         ValueError: There is no such encoder, it cannot be loaded, or it does not take an option.
-        ImportError: The library is missing or broken; says what to install.
+        ImportError: The library is missing or broken; the message says what to install.
 
     Examples:
         >>> make_encoder("convnet", width=8, dim=64).dim
@@ -60,7 +60,7 @@ def make_encoder(encoder: str = "convnet", **options: Any) -> nn.Module:
 
 
 def check_encoder(encoder: str = "convnet", **options: Any) -> None:
-    """Raise what `make_encoder` raises for its arguments alone, without loading anything.
+    """Check the arguments of `make_encoder` without loading anything.
 
     Raises:
         ValueError: There is no such kind of encoder, or it does not take an option.
@@ -69,10 +69,10 @@ def check_encoder(encoder: str = "convnet", **options: Any) -> None:
 
 
 def load_saved(folder: Path, encoder: str = "convnet", **options: Any) -> nn.Module:
-    """Load an encoder that `save_model` wrote into a folder, built with these arguments of `make_encoder`.
+    """Load an encoder that `make_encoder` built with these arguments and `save_model` wrote into a folder.
 
     Raises:
-        ValueError: It is not there or cannot be loaded.
+        ValueError: The folder holds no such encoder, or it cannot be loaded.
         ImportError: The library is missing or broken.
     """
     kind = encoder.partition(":")[0]
@@ -92,7 +92,7 @@ def model_name(model: nn.Module) -> str:
 
 
 def _builder(encoder: str, options: dict[str, Any]) -> tuple[Callable[..., nn.Module], str]:
-    """Find what builds an encoder, and the name to build."""
+    """Return the function that builds an encoder, and the library's name for it."""
     kind, _, name = encoder.partition(":")
     if kind not in ENCODERS:
         raise ValueError(

@@ -1,18 +1,18 @@
-"""A small network in plain torch, for glyphs."""
+"""A small convolutional network in plain torch, for glyphs."""
 
 import torch
 from torch import Tensor, nn
 
 from lookalike.utils.checks import checked_positive
 
-GROUPS = 8  # of channels that are normalised together
+GROUPS = 8  # of channels, for group normalisation
 
 
 class ConvNet(nn.Module):
-    """A small convolutional network for 32 x 32 grey images, in plain torch: what glyphs are trained with.
+    """A small convolutional network for grey images of 32 x 32 pixels.
 
-    Groups of channels are normalised, not batches: in a batch of lookalikes, batch normalisation would subtract what
-    they have in common, and embeddings of different batches could no longer be compared.
+    It uses group normalisation: in a batch of lookalikes, batch normalisation would subtract what they have in common,
+    and embeddings of different batches could not be compared.
 
     Args:
         width: Channels of the first stage, a multiple of 8; the last has four times as many.
@@ -39,7 +39,7 @@ class ConvNet(nn.Module):
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # faster, on a CPU too
 
     def forward(self, images: Tensor) -> Tensor:
-        """Floats [n, 1, 32, 32] -> embeddings [n, dim]."""
+        """Turn floats `[n, 1, 32, 32]` into embeddings `[n, dim]`."""
         features = self.features(images.contiguous(memory_format=torch.channels_last))
         embeddings: Tensor = self.head(features.flatten(1))
         return embeddings

@@ -1,4 +1,4 @@
-"""Encoders of images."""
+"""Image encoders: models of timm, and what all image encoders have in common."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from lookalike.utils.messages import first_line
 
 
 class ImageEncoder(nn.Module):
-    """Images -> pooled features of a network, the images normalised as it was trained with.
+    """Embed images as the pooled features of a network, after normalising them as in its pretraining.
 
     Args:
         network: Turns floats `[n, 3, height, width]` into features `[n, dim]`.
         dim: Length of the features.
-        mean: Of the three channels, subtracted from values between 0 and 1.
-        std: What they are divided by.
-        freeze_batch_norm: Normalise by the statistics of the pretraining, and leave them. Batch normalisation would
-            subtract what the lookalikes in a batch have in common, and so undo mining.
+        mean: Means of the three channels, for values between 0 and 1.
+        std: Standard deviations of the three channels.
+        freeze_batch_norm: Keep the statistics of the pretraining in batch normalisation. Statistics of the batch would
+            subtract what the lookalikes in it have in common, and so undo mining.
     """
 
     mean: Tensor
@@ -36,24 +36,24 @@ class ImageEncoder(nn.Module):
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     def forward(self, images: Tensor) -> Tensor:
-        """uint8, or floats from 0 to 1, [n, 3, height, width] -> embeddings [n, dim]."""
+        """Turn uint8, or floats from 0 to 1, `[n, 3, height, width]` into embeddings `[n, dim]`."""
         floats = images.float() / 255 if images.dtype == torch.uint8 else images
         floats = (floats - self.mean) / self.std
         embeddings: Tensor = self.network(floats.contiguous(memory_format=torch.channels_last))
         return embeddings
 
     def train(self, mode: bool = True) -> ImageEncoder:
-        """Training mode, but for batch normalisation where it is frozen."""
+        """Switch to training mode, except for frozen batch normalisation."""
         super().train(mode)
         if self.freeze_batch_norm:
             for module in self.network.modules():
-                if isinstance(module, nn.modules.batchnorm._BatchNorm):  # noqa: SLF001 - their common base
+                if isinstance(module, nn.modules.batchnorm._BatchNorm):  # noqa: SLF001 - the common base of all of them
                     module.eval()
         return self
 
 
 class TimmEncoder(ImageEncoder):
-    """An `ImageEncoder` around a model of timm."""
+    """Wrap a model of timm."""
 
     def save_pretrained(self, folder: str) -> None:
         """Write the model as `timm.create_model(f"local-dir:{folder}")` reads it."""
@@ -69,14 +69,15 @@ def timm_encoder(
     gradient_checkpointing: bool = False,
     freeze_batch_norm: bool | None = None,
 ) -> ImageEncoder:
-    """An image model of timm, without its classifier.
+    """Build an image model of timm, without its classifier.
 
     Args:
-        name: As timm calls it, such as `convnext_base.fb_in22k`, or a local folder that timm saved.
-        pretrained: Begin with its pretrained weights, from timm's own cache.
-        weights: Begin with these instead: a file of a state dict with timm's names, .safetensors or as torch saves it.
+        name: timm's name, such as `convnext_base.fb_in22k`, or a local folder that timm saved.
+        pretrained: Start from the pretrained weights, in timm's own cache.
+        weights: Start from the weights in this file instead: a state dict with timm's names, written by safetensors or
+            by torch.
         gradient_checkpointing: Compute activations twice and keep fewer: slower, less memory.
-        freeze_batch_norm: As in `ImageEncoder`; by default where there are trained statistics to keep.
+        freeze_batch_norm: See `ImageEncoder`; by default, true if there are trained statistics to keep.
 
     Raises:
         ImportError: timm or its torchvision is missing.
@@ -94,8 +95,8 @@ def timm_encoder(
         network = timm.create_model(name, pretrained=pretrained and weights is None, num_classes=0)
     except Exception as error:
         raise ValueError(
-            f"timm cannot make {name!r}: {first_line(error)}; timm.list_models() has the names, and where weights "
-            "cannot be downloaded, weights=FILE loads a copy and pretrained=False begins without."
+            f"timm cannot make {name!r}: {first_line(error)}; timm.list_models() lists the names; if weights "
+            "cannot be downloaded, weights=FILE loads a copy and pretrained=False starts without."
         ) from error
     if weights is not None:
         load_weights(network, Path(weights).expanduser())
@@ -112,7 +113,7 @@ def timm_encoder(
 
 
 def _weights_in(folder: Path) -> Path:
-    """Find the weights in a folder that timm wrote."""
+    """Return the file of weights in a folder that timm wrote."""
     for name in ("model.safetensors", "pytorch_model.bin"):
         if (folder / name).is_file():
             return folder / name
@@ -120,10 +121,10 @@ def _weights_in(folder: Path) -> Path:
 
 
 def load_weights(network: nn.Module, path: Path) -> None:
-    """Load a state dict from a file; what the network has no place for, such as a classifier, is left.
+    """Load a state dict from a file; ignore weights that the network does not have, such as a classifier's.
 
     Raises:
-        ValueError: The file is missing, damaged, or of another network.
+        ValueError: The file is missing or damaged, or belongs to another network.
     """
     if not path.is_file():
         raise ValueError(f"weights: there is no file {path}.")

@@ -1,4 +1,4 @@
-"""Trained models in a folder: in the format of the library that they come from, which reads them again."""
+"""Save trained models in the format of the library they come from, so that the library can read them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ WEIGHTS = "model.safetensors"
 
 
 def save_model(model: nn.Module, folder: Path) -> None:
-    """Write a model into a folder: by its own `save_pretrained` where it has one, otherwise its weights alone."""
+    """Write a model into a folder with its own `save_pretrained`, if it has one; otherwise write its weights alone."""
     own: Any = getattr(model, "save_pretrained", None)
     if callable(own):
         own(str(folder))
@@ -22,8 +22,8 @@ def save_model(model: nn.Module, folder: Path) -> None:
 
 
 def save_weights(weights: dict[str, Tensor], path: Path) -> None:
-    """Write a state dict; weights that are tied are written as often as they are named."""
-    from safetensors.torch import save_file  # noqa: PLC0415 - only here
+    """Write a state dict; write tied weights once per name."""
+    from safetensors.torch import save_file  # noqa: PLC0415 - needed only here
 
     seen: set[int] = set()
     tensors = {}

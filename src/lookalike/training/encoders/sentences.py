@@ -1,4 +1,4 @@
-"""Encoders from sentence-transformers."""
+"""Text encoders from sentence-transformers."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from lookalike.utils.imports import sentence_transformers
 
 
 class SentenceEncoder(nn.Module):
-    """Turn texts into the embeddings of a sentence-transformers model, which can be trained.
+    """Embed texts with a sentence-transformers model.
 
     Args:
-        name: As the hub calls it, or a folder. Code that the folder brings is never run.
-        max_length: Longer texts are cut off after so many tokens; by default as the model says.
+        name: The hub's name, or a folder. Code that comes with the model is never run.
+        max_length: Tokens after which a text is cut off; by default, what the model says.
         gradient_checkpointing: Compute activations twice and keep fewer: slower, less memory.
 
     Raises:
@@ -41,7 +41,7 @@ class SentenceEncoder(nn.Module):
                 )
             except Exception as error:
                 raise ValueError(cannot_load("sentence-transformers", name, error)) from error
-        self.model: Any = model.float()  # modules on top of transformers' own may have been saved in half precision
+        self.model: Any = model.float()  # modules after the transformer may have been saved in half precision
         if max_length is not None:
             model.max_seq_length = max_length
         if gradient_checkpointing:
@@ -50,11 +50,11 @@ class SentenceEncoder(nn.Module):
             self.dim = int(self([""]).shape[1])
 
     def prepare(self, texts: list[str]) -> dict[str, Any]:
-        """Token ids and masks [n, length], on the CPU."""
+        """Tokenise texts: ids and masks `[n, length]`, on the CPU."""
         return dict(self.model.preprocess(list(texts)))
 
     def forward(self, texts: list[str] | dict[str, Any]) -> Tensor:
-        """Texts, or what `prepare` made of them -> embeddings [n, dim]."""
+        """Turn texts, or what `prepare` returned for them, into embeddings `[n, dim]`."""
         tokens = texts if isinstance(texts, dict) else self.prepare(texts)
         device = next(self.model.parameters()).device
         on_device = {name: value.to(device) if isinstance(value, Tensor) else value for name, value in tokens.items()}

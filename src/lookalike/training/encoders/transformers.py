@@ -1,4 +1,4 @@
-"""Encoders from transformers: texts by mean pooling, and images, for which this library needs no torchvision."""
+"""Encoders from transformers: texts by mean pooling, and images, without torchvision."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from lookalike.utils.messages import first_line
 
 MAX_LENGTH = 256
 PREPROCESSING = "preprocessor_config.json"
-IMAGENET = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # mean and deviation, where a model does not say
+IMAGENET = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # mean and standard deviation, unless the model says otherwise
 
 
 class TextEncoder(nn.Module):
-    """Texts -> the mean of a model's last hidden states over the tokens of each.
+    """Embed a text as the mean of the last hidden states over its tokens.
 
     Args:
         network: A model of transformers.
         tokenizer: Its tokenizer.
-        max_length: Longer texts are cut off after so many tokens.
+        max_length: Tokens after which a text is cut off.
     """
 
     def __init__(self, network: Any, tokenizer: Any, max_length: int = MAX_LENGTH) -> None:
@@ -34,14 +34,14 @@ class TextEncoder(nn.Module):
         self.dim = int(network.config.hidden_size)
 
     def prepare(self, texts: list[str]) -> dict[str, Tensor]:
-        """Token ids and masks [n, length], on the CPU."""
+        """Tokenise texts: ids and masks `[n, length]`, on the CPU."""
         tokens = self.tokenizer(
             list(texts), padding=True, truncation=True, max_length=self.max_length, return_tensors="pt"
         )
         return dict(tokens)
 
     def forward(self, texts: list[str] | dict[str, Tensor]) -> Tensor:
-        """Texts, or what `prepare` made of them -> embeddings [n, dim]."""
+        """Turn texts, or what `prepare` returned for them, into embeddings `[n, dim]`."""
         tokens = texts if isinstance(texts, dict) else self.prepare(texts)
         device = next(self.network.parameters()).device
         tokens = {name: value.to(device) for name, value in tokens.items()}
@@ -58,7 +58,7 @@ class TextEncoder(nn.Module):
 
 
 class _Pooled(nn.Module):
-    """A vision model of transformers as features [n, dim]."""
+    """Pool the output of a vision model to features `[n, dim]`."""
 
     def __init__(self, network: Any) -> None:
         super().__init__()
@@ -73,12 +73,12 @@ class _Pooled(nn.Module):
 
 
 class PooledImageEncoder(ImageEncoder):
-    """An `ImageEncoder` around a vision model of transformers."""
+    """Wrap a vision model of transformers."""
 
     network: _Pooled
 
     def save_pretrained(self, folder: str) -> None:
-        """Write the model as `AutoModel.from_pretrained(folder)` reads it, and how images are normalised."""
+        """Write the model as `AutoModel.from_pretrained(folder)` reads it, and the normalisation of images."""
         with text_library("transformers"):
             self.network.network.save_pretrained(folder)
         normalisation = {"image_mean": self.mean.flatten().tolist(), "image_std": self.std.flatten().tolist()}
@@ -93,14 +93,14 @@ def load_encoder(
     gradient_checkpointing: bool = False,
     freeze_batch_norm: bool | None = None,
 ) -> nn.Module:
-    """A model of transformers by its name or from a local folder: for texts, or for images if that is what it takes.
+    """Load a model of transformers; the model decides whether it embeds texts or images.
 
     Args:
-        name: As the hub calls it, or a folder. Code that the folder brings is never run.
-        pretrained: Begin with its weights; otherwise with random ones of the same architecture.
-        max_length: Texts: tokens after which they are cut off, 256 by default.
+        name: The hub's name, or a folder. Code that comes with the model is never run.
+        pretrained: Start from the pretrained weights; otherwise from random ones of the same architecture.
+        max_length: For texts: tokens after which a text is cut off, 256 by default.
         gradient_checkpointing: Compute activations twice and keep fewer: slower, less memory.
-        freeze_batch_norm: Images: as in `ImageEncoder`; by default where there are trained statistics to keep.
+        freeze_batch_norm: For images: see `ImageEncoder`; by default, true if there are trained statistics to keep.
 
     Raises:
         ImportError: transformers is missing.
@@ -110,7 +110,7 @@ def load_encoder(
         checked_positive("max_length", max_length)
     folder = Path(name).expanduser()
     name = str(folder) if folder.is_dir() else name
-    safely = {"trust_remote_code": False}  # unset, transformers asks, and waits for an answer
+    safely = {"trust_remote_code": False}  # unset, transformers asks and waits for an answer
     with text_library("transformers") as transformers:
         try:
             config = transformers.AutoConfig.from_pretrained(name, **safely)
@@ -130,9 +130,8 @@ def load_encoder(
             ("freeze_batch_norm", freeze_batch_norm, takes_images),
         ):
             if value is not None and not belongs:
-                raise ValueError(
-                    f"{name} takes {'images' if takes_images else 'texts'}, for which {option} means nothing."
-                )
+                takes = "images" if takes_images else "texts"
+                raise ValueError(f"{name} takes {takes}, for which the option {option} has no effect.")
         if not takes_images:
             return TextEncoder(network, tokenizer, max_length or MAX_LENGTH)
         dim = config.hidden_sizes[-1] if hasattr(config, "hidden_sizes") else config.hidden_size
@@ -147,13 +146,13 @@ def _normalisation(transformers: Any, name: str) -> tuple[Any, Any]:
 
 
 def cannot_load(library: str, name: str, error: Exception) -> str:
-    """Say in one sentence why a model cannot be loaded."""
-    if "trust_remote_code" in str(error) or "weights_only" in str(error):  # its classes, or pickled weights
+    """Explain in one sentence why a model cannot be loaded."""
+    if "trust_remote_code" in str(error) or "weights_only" in str(error):  # code of its own, or pickled weights
         return (
             f"{library} cannot load {name!r} without running code that comes with it, which lookalike never does; "
-            "give a model of the library's own classes with weights in safetensors."
+            "use a model with the library's own classes and weights in safetensors."
         )
     return (
-        f"{library} cannot load {name!r}: {first_line(error)}; give the name of a model that is in its cache or "
-        "can be downloaded, or the folder of one that was saved."
+        f"{library} cannot load {name!r}: {first_line(error)}; use the name of a model that is in its cache or "
+        "can be downloaded, or the folder of a saved one."
     )

@@ -1,80 +1,28 @@
-"""The folder of a run: who may write there, what survives a kill or a damaged disk, and what is said of the rest."""
+"""The folder of a run: who may write there, what survives a kill or a damaged disk, and what errors say."""
 
-import contextlib
 import json
-import os
-import pathlib
 import shutil
-import signal
 import subprocess
 import sys
 
 import pytest
 import torch
 
-from lookalike.training.checkpoints import Checkpoints
-from lookalike.training.errors import Interrupted
 from lookalike.training.run import train
 from lookalike.training.run_folder import RunFolder
-from lookalike.training.settings import Settings
 from lookalike.utils.locks import FolderInUseError, locked
-from tests.processes import first_line
-from tests.toys import toy_data, toy_model
-
-TIMES = ("seconds", "mining_seconds", "mining_share", "mining_seconds_per_epoch")
-FILES = {"run.json", "metrics.jsonl", "result.json", "model"}
-
-
-def quick(**options):
-    return Settings(**{"bits": 64, "epochs": 2, "pairs_per_batch": 16, **options})
-
-
-def trained(out, settings=None, **options):
-    return train(toy_data(), settings or quick(), out=out, model=toy_model(), progress=False, **options)
-
-
-def outcome(result):
-    return {name: value for name, value in result.as_json().items() if name not in TIMES}
-
-
-def stopped(out, steps, settings=None, **options):
-    """Leave a run that was interrupted in some training step."""
-    model = toy_model()
-    calls = 0
-
-    def count(module, _):
-        nonlocal calls
-        calls += module.training
-        if calls == steps and module.training:
-            os.kill(os.getpid(), signal.SIGTERM)
-
-    model.register_forward_pre_hook(count)
-    with pytest.raises(Interrupted):
-        train(toy_data(), settings or quick(), out=out, model=model, progress=False, **options)
-
-
-def names(folder):
-    return {path.name for path in folder.iterdir() if not path.name.startswith(".")}
-
-
-# Two processes
-
-
-@contextlib.contextmanager
-def another_process_in(folder):
-    """Hold a folder in another process, as a training does."""
-    code = "import sys; from pathlib import Path; from lookalike.utils.locks import locked\n"
-    code += "with locked(Path(sys.argv[1])): print('held', flush=True); sys.stdin.read()"
-    holder = subprocess.Popen(
-        [sys.executable, "-c", code, str(folder)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
-    assert first_line(holder.stdout) == "held\n"
-    try:
-        yield holder
-    finally:
-        holder.stdin.close()
-        holder.wait(60)
-        holder.stdout.close()
+from tests.toys import toy_data
+from tests.training.runs import (
+    FILES,
+    another_process_in,
+    brief,
+    killed_before,
+    names,
+    outcome,
+    stopped,
+    trained,
+    weights,
+)
 
 
 @pytest.mark.parametrize("options", [{}, {"resume": True}, {"force": True}])
@@ -97,56 +45,9 @@ def test_a_model_that_does_not_fit_is_no_reason_to_keep_a_folder(tmp_path):
     (tmp_path / "here").mkdir()
     for out in ("here", "new/run"):
         with pytest.raises(ValueError, match="cannot embed what toys gives"):
-            train(toy_data(), quick(), out=tmp_path / out, model=torch.nn.Linear(9, 4))
+            train(toy_data(), brief(), out=tmp_path / out, model=torch.nn.Linear(9, 4))
     assert names(tmp_path) == {"here"}
     assert names(tmp_path / "here") == set()
-
-
-# Damaged checkpoints
-
-
-def saved_twice(folder):
-    checkpoints = Checkpoints(folder)
-    for step in (1, 2):
-        checkpoints.save({"step": step, "weights": torch.arange(300.0) * step, "names": ["a", "b"]})
-    return checkpoints
-
-
-def test_a_checkpoint_is_an_ordinary_file_of_torch(tmp_path):
-    checkpoints = saved_twice(tmp_path)
-    assert torch.load(checkpoints.newest, weights_only=True)["step"] == 2
-    assert checkpoints.load()["step"] == 2
-
-
-def test_a_flipped_byte_anywhere_is_noticed_and_the_checkpoint_before_it_is_used(tmp_path, caplog):
-    checkpoints = saved_twice(tmp_path)
-    newest, previous = checkpoints.newest.read_bytes(), checkpoints.previous.read_bytes()
-    places = [*range(0, len(newest), 37), len(newest) - 1]
-    for place in places:
-        caplog.clear()
-        checkpoints.newest.write_bytes(newest[:place] + bytes([newest[place] ^ 0x10]) + newest[place + 1 :])
-        checkpoints.previous.write_bytes(previous)
-        assert checkpoints.load()["step"] == 1, place
-        assert (
-            "checkpoint.pt is damaged (its checksum is wrong): the run continues from the checkpoint before"
-            in caplog.text
-        )
-
-
-@pytest.mark.parametrize("left", [0, 1, 38, 39, 40, 1000])
-def test_half_a_checkpoint_is_noticed(tmp_path, left):
-    checkpoints = saved_twice(tmp_path)
-    checkpoints.newest.write_bytes(checkpoints.newest.read_bytes()[:left])
-    assert checkpoints.load()["step"] == 1
-
-
-def test_the_good_checkpoint_is_not_replaced_by_the_damaged_one(tmp_path):
-    checkpoints = saved_twice(tmp_path)
-    checkpoints.newest.write_bytes(b"noise")
-    state = checkpoints.load()
-    checkpoints.save({**state, "step": 3})
-    checkpoints.newest.write_bytes(b"noise again")
-    assert checkpoints.load()["step"] == 1
 
 
 def test_two_damaged_checkpoints_are_said_in_one_sentence(tmp_path):
@@ -173,74 +74,23 @@ def test_a_damaged_checkpoint_costs_time_and_not_the_result(tmp_path, caplog):
 
 def test_a_checkpoint_of_another_run_is_refused(tmp_path):
     stopped(tmp_path / "mine", 5)
-    stopped(tmp_path / "other", 5, quick(sampler="random"))
+    stopped(tmp_path / "other", 5, brief(sampler="random"))
     shutil.copy(tmp_path / "other" / "checkpoint.pt", tmp_path / "mine")
     with pytest.raises(ValueError, match=r"checkpoint.pt does not fit the run in .*run.json") as raised:
         trained(tmp_path / "mine", resume=True)
     assert len(str(raised.value).splitlines()) == 1
 
 
-# Killed at any moment
-
-
-class Killed(BaseException):
-    """As a kill: no code that runs afterwards changes anything on disk."""
-
-
-@contextlib.contextmanager
-def killed_before(monkeypatch, number):
-    """Die before the so-manieth change of the file system; yields a list that tells whether it came to that."""
-    died = []
-    count = 0
-
-    def dying(function):
-        def change(*arguments, **options):
-            nonlocal count
-            count += 1
-            if count >= number:
-                died.append(count)
-                raise Killed
-            return function(*arguments, **options)
-
-        return change
-
-    with monkeypatch.context() as patch:
-        for owner, name in (
-            (pathlib.Path, "unlink"),
-            (pathlib.Path, "replace"),
-            (pathlib.Path, "rename"),
-            (shutil, "rmtree"),
-            (os, "fsync"),
-        ):
-            patch.setattr(owner, name, dying(getattr(owner, name)))
-        with contextlib.suppress(Killed):
-            yield died
-
-
-def test_a_save_that_is_killed_leaves_the_state_before_it_or_the_new_one(tmp_path, monkeypatch):
-    for number in range(1, 100):
-        folder = tmp_path / str(number)
-        folder.mkdir()
-        checkpoints = saved_twice(folder)
-        with killed_before(monkeypatch, number) as died:
-            checkpoints.save({"step": 3})
-        assert checkpoints.load()["step"] in (2, 3)
-        if not died:
-            break
-    assert 3 < number < 99
-    assert checkpoints.load()["step"] == 3
-
-
 def test_an_ending_that_is_killed_can_be_resumed(tmp_path, monkeypatch):
     whole = trained(tmp_path / "whole")
-    weights = (tmp_path / "whole" / "model" / "model.safetensors").read_bytes()
+    expected = weights(tmp_path / "whole")
     stopped(tmp_path / "begun", 6)  # so that every attempt below has little to train
     for number in range(1, 200):
         folder = shutil.copytree(tmp_path / "begun", tmp_path / str(number))
         with killed_before(monkeypatch, number) as died:
             trained(folder, resume=True)
         assert outcome(trained(folder, resume=True)) == outcome(whole)
-        assert (folder / "model" / "model.safetensors").read_bytes() == weights
+        assert weights(folder) == expected
         assert names(folder) == FILES
         if not died:
             break
@@ -248,7 +98,7 @@ def test_an_ending_that_is_killed_can_be_resumed(tmp_path, monkeypatch):
 
 
 def test_force_that_is_killed_never_leaves_a_result_under_another_configuration(tmp_path, monkeypatch):
-    old, new = (quick(sampler="random", epochs=1, bits=bits) for bits in (64, 128))
+    old, new = (brief(sampler="random", epochs=1, bits=bits) for bits in (64, 128))
     trained(tmp_path / "old", old, keep_checkpoint=True)
     (tmp_path / "old" / "analysis.json").write_text("{}")
     for number in range(1, 200):
@@ -294,9 +144,6 @@ def test_the_checkpoint_of_a_finished_run_is_kept_only_if_asked_for(tmp_path):
     assert (tmp_path / "checkpoint.pt").exists()
     assert trained(tmp_path, resume=True) == result
     assert names(tmp_path) == FILES
-
-
-# Folders that are not as they were left
 
 
 @pytest.mark.parametrize(
@@ -370,7 +217,7 @@ def test_a_file_is_not_a_folder(tmp_path):
 def limited(folder, size, **options):
     """Train in a process that can write no file larger than `size`, as on a full disk."""
     code = (
-        "import resource, signal, sys; from tests.training.test_runs import trained; from pathlib import Path\n"
+        "import resource, signal, sys; from tests.training.runs import trained; from pathlib import Path\n"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
         f"resource.setrlimit(resource.RLIMIT_FSIZE, ({size}, resource.RLIM_INFINITY))\n"
         "from lookalike.utils.files import DiskFullError\n"
@@ -421,20 +268,6 @@ def test_a_read_only_folder_is_said_in_one_sentence(tmp_path, monkeypatch):
 def test_in_use_is_an_error_of_its_own(tmp_path):
     with another_process_in(tmp_path), pytest.raises(FolderInUseError):
         trained(tmp_path)
-
-
-def test_a_checkpoint_that_cannot_be_read_now_is_not_taken_for_damaged(tmp_path, monkeypatch):
-    checkpoints = saved_twice(tmp_path)
-    before = checkpoints.newest.read_bytes()
-
-    def refuse(*_, **__):
-        raise PermissionError(13, "Permission denied", str(checkpoints.newest))
-
-    with monkeypatch.context() as patch:
-        patch.setattr(pathlib.Path, "open", refuse)
-        with pytest.raises(PermissionError):
-            checkpoints.load()
-    assert checkpoints.newest.read_bytes() == before
 
 
 def test_a_run_that_another_process_finishes_meanwhile_is_not_trained_again(tmp_path, monkeypatch):
