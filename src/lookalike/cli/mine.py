@@ -85,9 +85,9 @@ class Options:
     device: Annotated[str | None, Hint(default="a GPU if there is one")] = None
     """cpu or cuda."""
     config: ConfigFile = None
-    """Read options from a YAML file."""
+    """Read options from this YAML file, as --print-config prints it; typed options take precedence."""
     print_config: Flag = False
-    """Print the options as such a file, and stop."""
+    """Print all options as YAML for --config, and exit."""
     texts: Texts = field(default_factory=Texts)
     embeddings: Embeddings = field(default_factory=Embeddings)
     selection: Selection = field(default_factory=Selection)
