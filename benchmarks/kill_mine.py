@@ -1,10 +1,10 @@
-"""Kill `lookalike mine` at random moments, alone and beside a second process, and compare what comes out in the end.
+"""Kill `lookalike mine` at random moments, alone and beside a second process, and compare the outputs.
 
 python -m benchmarks.kill_mine [--kills 100] [--pairs 8000] [--out FILE | --record]
 
 Every process is a real one and dies of SIGKILL. They are forked from this one, which has imported everything, so that
-kills land in the work and not in the imports. A trial resumes the same command, killing it again and again, until its
-output is there, and then compares it byte for byte with that of an undisturbed run.
+kills hit the work and not the imports. A trial resumes and kills the same command several times, lets it finish, and
+compares the output byte for byte with that of an undisturbed run.
 """
 
 import json
@@ -29,7 +29,7 @@ from benchmarks import record
 
 WHOLE = 100  # kills
 PAIRS = 8000  # of the full problem
-DEADLINE = 120.0  # seconds that any single process may take
+DEADLINE = 120.0  # seconds that a process may take
 POLL = 0.0005  # seconds between looks at a process or its files
 WORDS = [f"{a}{b}" for a in ("ba", "ce", "di", "fo", "gu", "ha") for b in ("l", "m", "n", "r", "s", "t", "x")]
 ANY_TIME, CHUNK_WRITTEN, OUTPUT_WRITTEN = "any time", "a chunk is written", "the output is written"
@@ -38,7 +38,7 @@ ALONE, ONE_OUTPUT, ONE_CACHE = "alone", "two processes, one output", "two proces
 
 
 def save_model(folder: Path) -> Path:
-    """Save a sentence-transformers model of a few thousand random weights that knows `WORDS`; returns its folder."""
+    """Save a sentence-transformers model of a few thousand random weights that knows `WORDS`; return its folder."""
     import sentence_transformers  # noqa: PLC0415
     import transformers  # noqa: PLC0415
 
@@ -65,7 +65,7 @@ def save_model(folder: Path) -> Path:
 
 
 def write_pairs(path: Path, number: int) -> Path:
-    """Write pairs of random words; returns the path."""
+    """Write pairs of random words; return the path."""
     rng = random.Random(0)
     with path.open("w") as file:
         for i in range(number):
@@ -76,7 +76,7 @@ def write_pairs(path: Path, number: int) -> Path:
 
 @dataclass
 class Process:
-    """A forked `lookalike mine`, what it writes on the screen, and how it ended."""
+    """A forked `lookalike mine`: what it prints, and how it ends."""
 
     arguments: list[str]
     screen: Path
@@ -90,7 +90,7 @@ class Process:
             self._run()
 
     def _run(self) -> None:
-        """Be the command, in the child; never returns."""
+        """Run the command, in the child; never return."""
         code = 70
         try:
             handle = os.open(self.screen, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
@@ -100,6 +100,7 @@ class Process:
             from lookalike.cli import main  # noqa: PLC0415
 
             main()
+            code = 0
         except SystemExit as ended:
             code = ended.code if isinstance(ended.code, int) else 1
         finally:
@@ -107,14 +108,14 @@ class Process:
             os._exit(code)
 
     def ended(self) -> bool:
-        """Whether it has ended; does not wait."""
+        """Tell whether it has ended, without waiting."""
         if self.status is None:
             pid, status = os.waitpid(self.pid, os.WNOHANG)
             self.status = status if pid else None
         return self.status is not None
 
     def wait(self) -> None:
-        """Wait for its end, for so long as is reasonable."""
+        """Wait for its end, until the deadline."""
         deadline = time.monotonic() + DEADLINE
         while not self.ended():
             if time.monotonic() > deadline:
@@ -123,7 +124,7 @@ class Process:
             time.sleep(POLL)
 
     def kill(self) -> bool:
-        """Kill it; whether it was still running."""
+        """Kill it; tell whether it was still running."""
         if self.ended():
             return False
         os.kill(self.pid, signal.SIGKILL)
@@ -132,17 +133,17 @@ class Process:
 
     @property
     def code(self) -> int:
-        """Its exit code; minus the signal that ended it."""
+        """Its exit code, or minus the signal that ended it."""
         return os.waitstatus_to_exitcode(self.status or 0)
 
     def said(self) -> str:
-        """Return what it wrote on the screen."""
+        """Return what it has printed."""
         return " ".join(self.screen.read_text(errors="replace").split())
 
 
 @dataclass
 class Outcome:
-    """What is counted over all trials."""
+    """Counts over all trials."""
 
     kills: Counter[str] = field(default_factory=Counter)
     moments: Counter[str] = field(default_factory=Counter)
@@ -153,7 +154,7 @@ class Outcome:
     trials: int = 0
 
     def note_end(self, process: Process, others: list[int]) -> None:
-        """Judge how a process ended that was not killed."""
+        """Count how a process ended that was not killed."""
         said = process.said()
         if process.code == 0:
             return
@@ -167,13 +168,13 @@ class Outcome:
 
     @property
     def failed(self) -> bool:
-        """Whether something came out wrong."""
+        """Whether something went wrong."""
         return bool(self.unexpected or self.leftovers or self.outputs["unequal"])
 
 
 @dataclass
 class Trials:
-    """Repeated trials on one model and one file of pairs."""
+    """Repeated trials with one model and one file of pairs."""
 
     model: Path
     pairs: Path
@@ -195,7 +196,7 @@ class Trials:
         self.expected = (work / "out.jsonl").read_bytes()
 
     def run(self, kills: int) -> Outcome:
-        """Run trials until so many processes were killed, half of them beside another one."""
+        """Run trials until this many processes were killed, half of them beside another one."""
         half = kills // 2
         while self._killed(ALONE) < kills - half:
             self._trial(ALONE, kills - half - self._killed(ALONE))
@@ -208,7 +209,7 @@ class Trials:
         return self.outcome.kills[mode]
 
     def _trial(self, mode: str, most: int) -> None:
-        """Kill and resume until the output is there, then look at it."""
+        """Kill and resume a few times, let the command finish, and check its output."""
         self.outcome.trials += 1
         work = self._new_folder(f"trial-{self.outcome.trials}")
         names = ["out.jsonl", "out.jsonl" if mode == ONE_OUTPUT else "second.jsonl"][: 1 if mode == ALONE else 2]
@@ -224,11 +225,11 @@ class Trials:
             most -= self._disturb(mode, work, processes, most)
         for name in dict.fromkeys(names):
             self._finish(work, name, shared)
-        if shared is not None:  # what the cache holds is right for later runs as well
+        if shared is not None:  # the cache must be right for later runs as well
             self._finish(work, "later.jsonl", shared)
 
     def _disturb(self, mode: str, work: Path, processes: list[Process], most: int) -> int:
-        """Kill one of the processes, sometimes the other one too; returns how many were killed."""
+        """Kill one of the processes, sometimes the other one too; return how many were killed."""
         killed = 0
         pids = [process.pid for process in processes]
         for process in self.rng.sample(processes, len(processes)):
@@ -245,7 +246,7 @@ class Trials:
         return killed
 
     def _wait_for(self, moment: str, process: Process, work: Path) -> str:
-        """Wait until the process has ended, the moment has come or it comes no more; returns what it was."""
+        """Wait until the process ends, the moment comes, or it can no longer come; return the moment."""
         happened: dict[str, Callable[[], bool]] = {
             ANY_TIME: lambda: False,
             CHUNK_WRITTEN: _changes(lambda: _row_sizes(work)),
@@ -260,7 +261,7 @@ class Trials:
         return ANY_TIME
 
     def _finish(self, work: Path, name: str, shared: Path | None) -> None:
-        """Let the command end, and compare."""
+        """Let the command finish, and compare its output."""
         output = work / name
         if not output.exists():
             process = self._start(work, name, shared)
@@ -300,14 +301,14 @@ def _row_sizes(folder: Path) -> list[int]:
 
 
 def _changes(look: Callable[[], Any]) -> Callable[[], bool]:
-    """Make a function that says whether something has changed since now."""
+    """Return a function that tells whether something has changed since now."""
     before = look()
     return lambda: bool(look() != before)
 
 
 @contextmanager
 def everything_imported() -> Iterator[None]:
-    """Import what the command needs, once for all processes, and keep to one thread: this process is forked."""
+    """Import what the command needs, once for all forked processes, and keep to one thread, as forks must."""
     os.environ.update(HF_HUB_OFFLINE="1", TOKENIZERS_PARALLELISM="false")
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -315,7 +316,8 @@ def everything_imported() -> Iterator[None]:
     import tqdm  # noqa: PLC0415
     import transformers  # noqa: PLC0415
 
-    import lookalike.mining.command  # noqa: F401, PLC0415
+    import lookalike.cli.mine  # noqa: PLC0415
+    import lookalike.mining.texts  # noqa: F401, PLC0415
     from lookalike.samplers.warmup import compile_kernels  # noqa: PLC0415
 
     transformers.utils.logging.disable_progress_bar()
@@ -329,17 +331,9 @@ def everything_imported() -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-def main(
-    kills: Annotated[int, arg(help="Processes to kill, half of them beside another one.")] = WHOLE,
-    pairs: Annotated[int, arg(help="Pairs to mine; a chunk is 2,048 texts.")] = PAIRS,
-    seed: Annotated[int, arg(help="Of the moments.")] = 0,
-    out: record.Out = None,
-    committed: record.Record = False,
-) -> None:
-    """Kill, resume, compare; fails if an output differs from that of an undisturbed run."""
-    path = record.destination("kill_mine", out, committed, whole=kills >= WHOLE and pairs >= PAIRS)
-    with everything_imported(), tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
+def kill_and_compare(folder: Path, kills: int, pairs: int, seed: int) -> tuple[dict[str, Any], bool]:
+    """Kill this many processes; return what happened, and whether something went wrong."""
+    with everything_imported():
         began = time.monotonic()
         trials = Trials(save_model(folder / "model"), write_pairs(folder / "pairs.jsonl", pairs), folder, seed)
         outcome = trials.run(kills)
@@ -355,8 +349,22 @@ def main(
         "unexpected": outcome.unexpected,
         "seconds": round(seconds),
     }
+    return result, outcome.failed
+
+
+def main(
+    kills: Annotated[int, arg(help="Processes to kill, half of them beside another one.")] = WHOLE,
+    pairs: Annotated[int, arg(help="Pairs to mine; a chunk is 2,048 texts.")] = PAIRS,
+    seed: Annotated[int, arg(help="Seed of the moments.")] = 0,
+    out: record.Out = None,
+    committed: record.Record = False,
+) -> None:
+    """Kill, resume and compare; fail if an output differs from that of an undisturbed run."""
+    path = record.destination("kill_mine", out, committed, whole=kills >= WHOLE and pairs >= PAIRS)
+    with tempfile.TemporaryDirectory() as name:
+        result, failed = kill_and_compare(Path(name), kills, pairs, seed)
     print(json.dumps(result, indent=1))
-    if outcome.failed:
+    if failed:
         sys.exit(1)
     record.finish(path, result)
 

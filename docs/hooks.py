@@ -1,18 +1,25 @@
-"""What the site makes of the code when it is built: the reference of the command line."""
+"""Fill in the reference of the command line when the site is built."""
 
-import typer.main
-from typer.cli import get_docs_for_click
+import io
+from contextlib import redirect_stdout, suppress
+from unittest.mock import patch
 
-from lookalike.cli import app
+from lookalike.cli import COMMANDS, main
 
 PLACE = "<!-- commands -->"
+WIDTH = "100"  # characters of the help
 
 
 def on_page_markdown(markdown: str, **_: object) -> str:
-    """Fill in the commands with what --help says."""
+    """Replace the place on the page by the help of every command."""
     if PLACE not in markdown:
         return markdown
-    command = typer.main.get_command(app)
-    context = typer.Context(command, info_name="lookalike")
-    reference = get_docs_for_click(obj=command, ctx=context, name="lookalike")
-    return markdown.replace(PLACE, reference.split("\n", 1)[1])  # its title is the page's
+    sections = [f"## lookalike {name}\n\n```\n{_help(name)}\n```\n" for name in COMMANDS]
+    return markdown.replace(PLACE, "\n".join(sections))
+
+
+def _help(command: str) -> str:
+    shown = io.StringIO()
+    with patch.dict("os.environ", COLUMNS=WIDTH, NO_COLOR="1"), redirect_stdout(shown), suppress(SystemExit):
+        main([command, "--help"])
+    return shown.getvalue().strip()

@@ -11,6 +11,8 @@ from tests import processes
 # Torch is not loaded yet, here and in the processes to come. Its threads would spin while they wait for each other,
 # and on busy cores take the time of those that they wait for: ten times as long for the same work.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+os.environ.setdefault("HF_HUB_OFFLINE", "1")  # libraries of Hugging Face, which read it when imported, fetch nothing
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 hypothesis.settings.register_profile("ci", deadline=None, max_examples=60, derandomize=True)
 hypothesis.settings.load_profile("ci")
@@ -70,3 +72,17 @@ def run_here(tmp_path, monkeypatch, capsys):
         return code, *capsys.readouterr()
 
     return run_in_this_process
+
+
+@pytest.fixture(scope="session")
+def model_folder(tmp_path_factory):
+    """A sentence-transformers model of a few thousand random weights that really tokenises and encodes."""
+    pytest.importorskip("sentence_transformers")
+    from benchmarks.kill_mine import save_model  # noqa: PLC0415 - imports much
+
+    return save_model(tmp_path_factory.mktemp("model"))
+
+
+@pytest.fixture(scope="session")
+def model(model_folder):
+    return pytest.importorskip("sentence_transformers").SentenceTransformer(str(model_folder), device="cpu")

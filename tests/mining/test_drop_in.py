@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from lookalike import mine_hard_negatives
+from tests.processes import FORKSERVER, start_server
 
 theirs = pytest.importorskip("sentence_transformers.util").mine_hard_negatives
 datasets = pytest.importorskip("datasets")
@@ -18,7 +19,7 @@ EVERYTHING = 1000  # times the candidates: the shortlist is the whole corpus
 def both(dataset, model, **options):
     """Theirs and ours with the same arguments and the same state of Python's generator."""
     found = []
-    for mine, more in ((theirs, {}), (mine_hard_negatives, {"rescore": EVERYTHING})):
+    for mine, more in ((theirs, {}), (mine_hard_negatives, {"oversampling": EVERYTHING})):
         random.seed(5)
         found.append(mine(dataset, model, verbose=False, **options, **more))
     return found
@@ -43,7 +44,9 @@ def test_every_argument_is_taken_and_means_the_same_by_default():
     expected, got = inspect.signature(theirs).parameters, inspect.signature(mine_hard_negatives).parameters
     assert list(got)[: len(expected)] == list(expected)
     assert {name: got[name].default for name in expected} == {name: p.default for name, p in expected.items()}
-    assert set(got) - set(expected) == {"bits", "rescore"}
+    more = {name: parameter.kind for name, parameter in got.items() if name not in expected}
+    assert set(more) == {"bits", "rescore", "oversampling", "seed", "device", "output", "force", "source"}
+    assert set(more.values()) == {inspect.Parameter.KEYWORD_ONLY}
 
 
 @pytest.mark.parametrize("scores", [False, True])
@@ -127,9 +130,11 @@ def test_a_real_cross_encoder(dataset, model, model_folder):
     assert_same(*both(dataset, model, cross_encoder=judge, output_scores=True, relative_margin=0.001, num_negatives=2))
 
 
-def test_several_processes_encode_the_same(dataset, model):
-    alone = mine_hard_negatives(dataset, model, verbose=False, output_scores=True)
-    together = mine_hard_negatives(dataset, model, verbose=False, output_scores=True, use_multi_process=["cpu"])
+def test_several_processes_encode_the_same(dataset, other_model, monkeypatch):
+    start_server()
+    monkeypatch.setattr(torch.multiprocessing, "get_context", lambda _: FORKSERVER)  # spawned ones import for seconds
+    alone = mine_hard_negatives(dataset, other_model, verbose=False, output_scores=True)
+    together = mine_hard_negatives(dataset, other_model, verbose=False, output_scores=True, use_multi_process=["cpu"])
     assert_same(alone, together)
 
 

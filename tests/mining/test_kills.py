@@ -2,24 +2,29 @@
 
 import json
 import os
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
+
+from lookalike.mining.store import Store
+from tests.processes import run_function
 
 pytest.importorskip("sentence_transformers")
 
 
+def kill_four(folder):
+    from benchmarks.kill_mine import kill_and_compare  # noqa: PLC0415 - in the other process, which forks them
+
+    Store.CHUNK = 128
+    result, failed = kill_and_compare(folder, kills=4, pairs=400, seed=0)
+    (folder / "result.json").write_text(json.dumps([result, failed]))
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the processes are forked")
 def test_killed_and_resumed_the_output_is_that_of_an_undisturbed_run(tmp_path):
-    record = tmp_path / "kills.json"
-    command = [sys.executable, "-m", "benchmarks.kill_mine", "--kills", "4", "--pairs", "2500", "--out", str(record)]
-    shown = subprocess.run(
-        command, capture_output=True, text=True, check=False, cwd=Path(__file__).parents[2], timeout=600
-    )
-    assert shown.returncode == 0, shown.stdout + shown.stderr
-    result = json.loads(record.read_text())
+    run = run_function(kill_four, tmp_path)
+    assert run.returncode == 0, run.stderr
+    result, failed = json.loads((tmp_path / "result.json").read_text())
+    assert not failed, result
     assert result["kills"]["total"] == 4
     assert result["outputs"]["equal"] >= 2
     assert result["outputs"]["unequal"] == 0

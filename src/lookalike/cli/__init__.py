@@ -60,8 +60,9 @@ def _fail(error: str, args: list[str]) -> None:
 def with_options(error: str, options: type) -> str:
     """Replace the arguments that an error of the library names by options of the command.
 
-    The library names an argument to give as `force=True`, `rescore=False`, `out=` or `bits=512`. This is the one place
-    that turns these into `--force`, `--no-rescore`, `--out` and `--bits 512`; names that are no options stay.
+    The library names an argument to give as `force=True`, `rescore=False`, `out=`, `bits=512` or `columns="a,b"`. This
+    is the one place that turns these into `--force`, `--no-rescore`, `--out`, `--bits 512` and `--columns a,b`; names
+    that are no options stay.
 
     Args:
         error: What the library says.
@@ -72,11 +73,11 @@ def with_options(error: str, options: type) -> str:
     known = options_of(options)
 
     def as_option(found: re.Match[str]) -> str:
-        name, value = found[1], found[2]
+        name, value = found[1], found[2].strip('"')
         if name not in known:
             return found[0]
         if value == "False":
             return known[name].flag.replace("--", "--no-", 1)
         return known[name].flag if value == "True" else f"{known[name].flag} {value}".rstrip()
 
-    return re.sub(r"(?<![-\w.])([a-z][a-z_]*)=((?:[\w:/-]|\.(?=\w))*)", as_option, error)
+    return re.sub(r'(?<![-\w.])([a-z][a-z_]*)=("[^"]*"|(?:[\w:/-]|\.(?=\w))*)', as_option, error)

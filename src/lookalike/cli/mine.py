@@ -1,215 +1,190 @@
-"""`lookalike mine`."""
+"""`lookalike mine`: from pairs of texts and a model, or from embeddings, to a file of negatives and a summary."""
 
-from collections.abc import Mapping
+import sys
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, get_args
 
-import typer
+from lookalike.cli.config import print_config, read_config
+from lookalike.cli.options import flatten, options_of
+from lookalike.cli.parsing import ConfigFile, Flag, Hint, Positional, Without, build, parse_typed
+from lookalike.mining import Format, Search, Selection
+from lookalike.negatives import Filters
+from lookalike.utils.checks import check_choice, checked_positive
 
-from lookalike.cli.app import Device, app
-
-NEGATIVES, SEARCH, TEXTS, EMBEDDINGS = "Which negatives", "Search", "Texts", "Embeddings"  # in the help
-
-
-@app.command()
-def mine(
-    source: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="INPUT",
-            help="Pairs of texts: .jsonl, .json, .parquet, .tsv, .csv, or a data set's folder or name.",
-            show_default=False,
-        ),
-    ] = None,
-    model: Annotated[
-        str | None,
-        typer.Option(help="A sentence-transformers model: folder or name.", show_default=False, rich_help_panel=TEXTS),
-    ] = None,
-    output: Annotated[
-        Path | None,
-        typer.Option(help=".jsonl or .parquet; of embeddings .npy or .parquet.", show_default=False),
-    ] = None,
-    output_format: Annotated[
-        str,
-        typer.Option(
-            "--format",
-            help="triplet, n-tuple, labeled-pair, labeled-list, flagembedding or tevatron.",
-            rich_help_panel=TEXTS,
-        ),
-    ] = "triplet",
-    scores: Annotated[bool, typer.Option("--scores", help="Write scores as well.", rich_help_panel=TEXTS)] = False,
-    num_negatives: Annotated[int, typer.Option(help="Negatives per query.", rich_help_panel=NEGATIVES)] = 3,
-    range_min: Annotated[int, typer.Option(help="Skip so many of the nearest.", rich_help_panel=NEGATIVES)] = 0,
-    range_max: Annotated[
-        int | None, typer.Option(help="Look at so many.", show_default="what filters need", rich_help_panel=NEGATIVES)
-    ] = None,
-    max_score: Annotated[float | None, typer.Option(help="Drop what scores higher.", rich_help_panel=NEGATIVES)] = None,
-    min_score: Annotated[float | None, typer.Option(help="Drop what scores lower.", rich_help_panel=NEGATIVES)] = None,
-    absolute_margin: Annotated[
-        float | None, typer.Option(help="Stay so far below the positive.", rich_help_panel=NEGATIVES)
-    ] = None,
-    relative_margin: Annotated[
-        float | None, typer.Option(help="Likewise, as a share of its score.", rich_help_panel=NEGATIVES)
-    ] = None,
-    sampling: Annotated[
-        str, typer.Option(help="top or random ones of what is left.", rich_help_panel=NEGATIVES)
-    ] = "top",
-    seed: Annotated[int, typer.Option(help="Of random ones.", rich_help_panel=NEGATIVES)] = 0,
-    bits: Annotated[int, typer.Option(help="Length of the codes.", rich_help_panel=SEARCH)] = 512,
-    rescore: Annotated[
-        bool, typer.Option(help="Score a shortlist with floats; else bits alone.", rich_help_panel=SEARCH)
-    ] = True,
-    oversampling: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            help="Length of that shortlist, in candidates.",
-            show_default="4, at least 64",
-            rich_help_panel=SEARCH,
-        ),
-    ] = None,
-    columns: Annotated[
-        str | None,
-        typer.Option(metavar="QUERY,POSITIVE", help="Columns of INPUT.", show_default="by name", rich_help_panel=TEXTS),
-    ] = None,
-    no_header: Annotated[
-        bool,
-        typer.Option(
-            "--no-header", help="INPUT (.csv, .tsv) begins with a pair; columns are 1, 2, ...", rich_help_panel=TEXTS
-        ),
-    ] = False,
-    split: Annotated[
-        str | None, typer.Option(help="Of a data set.", show_default="train", rich_help_panel=TEXTS)
-    ] = None,
-    corpus: Annotated[str | None, typer.Option(help="Further texts: .txt, or a table.", rich_help_panel=TEXTS)] = None,
-    corpus_column: Annotated[
-        str | None, typer.Option(help="Their column.", show_default="by name", rich_help_panel=TEXTS)
-    ] = None,
-    no_corpus_header: Annotated[
-        bool, typer.Option("--no-corpus-header", help="As --no-header, of the corpus.", rich_help_panel=TEXTS)
-    ] = False,
-    cross_encoder: Annotated[
-        str | None, typer.Option(help="Filter by the scores of this model.", rich_help_panel=NEGATIVES)
-    ] = None,
-    query_prompt: Annotated[str | None, typer.Option(help="Stands before queries.", rich_help_panel=TEXTS)] = None,
-    query_prompt_name: Annotated[
-        str | None, typer.Option(help="Or a prompt of the model's.", rich_help_panel=TEXTS)
-    ] = None,
-    corpus_prompt: Annotated[
-        str | None, typer.Option(help="Stands before the texts searched.", rich_help_panel=TEXTS)
-    ] = None,
-    corpus_prompt_name: Annotated[
-        str | None, typer.Option(help="Or a prompt of the model's.", rich_help_panel=TEXTS)
-    ] = None,
-    batch_size: Annotated[int, typer.Option(min=1, help="Texts encoded at a time.", rich_help_panel=TEXTS)] = 32,
-    device: Device = None,
-    cache_folder: Annotated[
-        Path | None,
-        typer.Option(
-            help="Keep what is encoded.", show_default="OUTPUT.cache, until it is written", rich_help_panel=TEXTS
-        ),
-    ] = None,
-    embeddings: Annotated[
-        str | None,
-        typer.Option(
-            help="Instead of INPUT: a file of embeddings, larger than memory if .npy.", rich_help_panel=EMBEDDINGS
-        ),
-    ] = None,
-    corpus_embeddings: Annotated[
-        str | None, typer.Option(help="Search these; by default themselves.", rich_help_panel=EMBEDDINGS)
-    ] = None,
-    labels: Annotated[
-        Path | None, typer.Option(help="Of embeddings: .npy or one per line.", rich_help_panel=EMBEDDINGS)
-    ] = None,
-    positives: Annotated[
-        Path | None, typer.Option(help="Of embeddings: rows that are positives, .npy.", rich_help_panel=EMBEDDINGS)
-    ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Overwrite the output.")] = False,
-) -> None:
-    """Find hard negatives of pairs of texts with a model, or of embeddings; rows to train on, and a summary."""
-    if embeddings is None:
-        of_embeddings = {"--corpus-embeddings": corpus_embeddings, "--labels": labels, "--positives": positives}
-        _refuse_ignored("--embeddings", of_embeddings)
-        _refuse_ignored("--corpus", {} if corpus else {"--corpus-column": corpus_column})
-    else:
-        of_texts = {
-            "--model": model,
-            "--columns": columns,
-            "--no-header": no_header or None,
-            "--split": split,
-            "--corpus": corpus,
-            "--corpus-column": corpus_column,
-            "--no-corpus-header": no_corpus_header or None,
-            "--cross-encoder": cross_encoder,
-            "--query-prompt": query_prompt,
-            "--query-prompt-name": query_prompt_name,
-            "--corpus-prompt": corpus_prompt,
-            "--corpus-prompt-name": corpus_prompt_name,
-            "--cache-folder": cache_folder,
-            "--scores": scores or None,
-            "--format": None if output_format == "triplet" else output_format,
-        }
-        _refuse_ignored("INPUT", of_texts)
-    if output is None:
-        raise ValueError("mining needs --output: the file to write.")
-    if (source is None) == (embeddings is None):
-        raise ValueError("give either INPUT, pairs of texts, or --embeddings.")
-    if embeddings is None and model is None:
-        raise ValueError("mining from texts needs --model: a folder or name that SentenceTransformer loads.")
-    what = embeddings if source is None else f"{source} with {model}"
-    typer.echo(f"Mining hard negatives for {what} -> {output}")  # before imports that take seconds
-    from lookalike.mining.command import TextSource, VectorSource, run_text_mining, run_vector_mining
-    from lookalike.mining.options import Options
-
-    options = Options(
-        num_negatives=num_negatives,
-        range_min=range_min,
-        range_max=range_max,
-        max_score=max_score,
-        min_score=min_score,
-        absolute_margin=absolute_margin,
-        relative_margin=relative_margin,
-        sampling_strategy=sampling,
-        bits=bits,
-        rescore=(oversampling or True) if rescore else False,
-    )
-    if source is not None and model is not None:
-        texts = TextSource(
-            source=source,
-            model=model,
-            columns=columns,
-            header=not no_header,
-            split=split,
-            corpus=corpus,
-            corpus_column=corpus_column,
-            corpus_header=not no_corpus_header,
-            cross_encoder=cross_encoder,
-            query_prompt=query_prompt,
-            query_prompt_name=query_prompt_name,
-            corpus_prompt=corpus_prompt,
-            corpus_prompt_name=corpus_prompt_name,
-            batch_size=batch_size,
-            device=device,
-            cache_folder=cache_folder,
-        )
-        run_text_mining(texts, options, output, output_format, scores=scores, seed=seed, force=force)
-    elif embeddings is not None:
-        vectors = VectorSource(
-            embeddings=embeddings, corpus=corpus_embeddings, labels=labels, positives=positives, device=device
-        )
-        run_vector_mining(vectors, options, output, seed=seed, force=force)
+INTERRUPTED = 130  # what a shell returns for a command that Ctrl-C ended
+READ_HERE = ("model", "columns", "header", "split", "corpus", "corpus_column", "corpus_header")
 
 
-def _refuse_ignored(owner: str, options: Mapping[str, object]) -> None:
-    """Options that would be ignored because what they belong to was not given."""
-    for name, value in options.items():
-        if value is not None:
-            raise ValueError(f"{name} belongs to {owner}, which was not given.")
+@dataclass(frozen=True, kw_only=True)
+class Texts:
+    """What to read, how to encode it, and what to write."""
+
+    model: str | None = None
+    """A sentence-transformers model: its folder or name."""
+    columns: Annotated[str | None, Hint(value="QUERY,POSITIVE", default="by name")] = None
+    """Columns of INPUT."""
+    header: bool = True
+    """The first line of INPUT (.csv, .tsv) names its columns; without, they are called 1, 2, ..."""
+    split: Annotated[str | None, Hint(default="train")] = None
+    """Split of a data set."""
+    corpus: str | None = None
+    """Further texts to search: .txt with one per line, or a table."""
+    corpus_column: Annotated[str | None, Hint(default="by name")] = None
+    """Column of the corpus."""
+    corpus_header: bool = True
+    """The first line of the corpus (.csv, .tsv) names its columns."""
+    cross_encoder: str | None = None
+    """Filter by the scores of this cross-encoder: its folder or name."""
+    query_prompt: str | None = None
+    """Prompt for queries."""
+    query_prompt_name: str | None = None
+    """Or the name of one of the model's."""
+    corpus_prompt: str | None = None
+    """Prompt for the texts to search."""
+    corpus_prompt_name: str | None = None
+    """Or the name of one of the model's."""
+    batch_size: int = 32
+    """Texts to encode at a time."""
+    cache_folder: Annotated[Path | None, Hint(default="OUTPUT.cache, until OUTPUT is complete")] = None
+    """Keep what is encoded here."""
+    output_format: Format = "triplet"
+    """Format of a row: triplet, n-tuple, labeled-pair, labeled-list, flagembedding or tevatron."""
+    output_scores: bool = False
+    """Write scores as well."""
+
+    def __post_init__(self) -> None:
+        check_choice("output_format", self.output_format, get_args(Format))
+        checked_positive("batch_size", self.batch_size)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Embeddings:
+    """What to read instead of INPUT."""
+
+    embeddings: str | None = None
+    """Embeddings (.npy, .npz, .safetensors, .parquet); a .npy may be larger than memory."""
+    reference: Annotated[str | None, Hint(default="the embeddings themselves")] = None
+    """Embeddings to find negatives in."""
+    labels: Path | None = None
+    """Labels of the embeddings: .npy, or one per line."""
+    positives: Path | None = None
+    """Positives of each embedding instead: a .npy of rows of the reference."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Options of `lookalike mine`."""
+
+    input: Positional[str | None] = None
+    """Pairs of texts: .jsonl, .json, .parquet, .tsv, .csv, or the folder or name of a data set."""
+    output: Path | None = None
+    """File to write: .jsonl or .parquet; for embeddings .npy or .parquet."""
+    force: Flag = False
+    """Overwrite the output."""
+    device: Annotated[str | None, Hint(default="a GPU if there is one")] = None
+    """cpu or cuda."""
+    config: ConfigFile = None
+    """Read options from this YAML file, as --print-config prints it; typed options take precedence."""
+    print_config: Flag = False
+    """Print all options as YAML for --config, and exit."""
+    texts: Texts = field(default_factory=Texts)
+    embeddings: Embeddings = field(default_factory=Embeddings)
+    selection: Selection = field(default_factory=Selection)
+    filters: Annotated[Filters, Without("exclude")] = field(default_factory=Filters)
+    search: Search = field(default_factory=Search)
 
 
 def main(args: list[str]) -> None:
-    """Run the old command."""
-    import lookalike.cli.train  # noqa: F401 - a single command would lose its name
-    from lookalike.cli.app import bridge
+    """Find hard negatives for pairs of texts with a model, or for embeddings; write them, and a summary beside them."""
+    typed = parse_typed(Options, args, "mine", main.__doc__)
+    options = build(Options, {**read_config(typed.get("config"), Options), **typed})
+    if options.print_config:
+        print_config(options)
+        return
+    _check(options)
+    mined = options.embeddings.embeddings or f"{options.input} with {options.texts.model}"
+    print(f"Mining hard negatives for {mined} -> {options.output}", flush=True)  # before imports that take seconds
+    try:
+        if options.input is None:
+            _mine_embeddings(options)
+        else:
+            _mine_texts(options)
+    except KeyboardInterrupt as stopped:
+        print(f"\n{str(stopped) or 'Interrupted before anything was encoded: nothing new is kept.'}")
+        sys.exit(INTERRUPTED)
 
-    bridge(["mine", *args])
+
+def _check(options: Options) -> None:
+    """Refuse options that are missing, or that would have no effect."""
+    known = options_of(Options)
+    changed = [name for name, value in flatten(options).items() if value != known[name].default]
+    owner, ignored = "--embeddings", [name for name in changed if known[name].group == "embeddings"]
+    if options.embeddings.embeddings is not None:
+        owner, ignored = "INPUT", [n for n in changed if known[n].group == "texts" or n == "include_positives"]
+    if ignored:
+        raise ValueError(f"{known[ignored[0]].flag} belongs to {owner}, which was not given.")
+    if options.texts.corpus is None and options.texts.corpus_column is not None:
+        raise ValueError("--corpus-column belongs to --corpus, which was not given.")
+    if options.output is None:
+        raise ValueError("mining needs --output: the file to write.")
+    if (options.input is None) == (options.embeddings.embeddings is None):
+        raise ValueError("give either INPUT, pairs of texts, or --embeddings.")
+    if options.input is not None and options.texts.model is None:
+        raise ValueError("mining from texts needs --model: the folder or name of a SentenceTransformer.")
+
+
+def _mine_texts(options: Options) -> None:
+    from lookalike.mining.formats import output_suffixes
+    from lookalike.mining.outputs import checked_output
+    from lookalike.mining.sources import FROM_TEXTS, check_corpus, check_models, read_corpus, read_pairs
+    from lookalike.mining.texts import mine_hard_negatives
+    from lookalike.utils.imports import optional_import
+
+    texts = options.texts
+    checked_output(options.output, output_suffixes(texts.output_format), force=options.force)
+    check_models(texts.model, texts.cross_encoder, options.device)
+    corpus = None
+    if texts.corpus is not None:
+        check_corpus(texts.corpus, texts.corpus_column, corpus_header=texts.corpus_header)
+    pairs = read_pairs(str(options.input), texts.columns, texts.split, header=texts.header)
+    names = pairs.columns if texts.header else ("anchor", "positive")
+    found = " and ".join(pairs.columns) + ("" if texts.header else " (no header)")
+    print(f"{len(pairs.queries):,} pairs from the columns {found}.", flush=True)
+    if texts.corpus is not None:
+        corpus = read_corpus(texts.corpus, texts.corpus_column, corpus_header=texts.corpus_header)
+    datasets = optional_import("datasets", *FROM_TEXTS)
+    values, known = flatten(options), options_of(Options)
+    arguments = {n: v for n, v in values.items() if known[n].group not in (None, "embeddings") and n not in READ_HERE}
+    mine_hard_negatives(
+        datasets.Dataset.from_dict(dict(zip(names, (pairs.queries, pairs.references), strict=True))),
+        texts.model,
+        corpus=corpus,
+        device=options.device,
+        output=options.output,
+        force=options.force,
+        source={n: v for n, v in values.items() if n == "input" or known[n].group == "texts"},
+        **arguments,
+    )
+
+
+def _mine_embeddings(options: Options) -> None:
+    from lookalike.mining.embeddings import mine_embeddings
+
+    selection, search, given = options.selection, options.search, options.embeddings
+    mine_embeddings(
+        given.embeddings,
+        given.reference,
+        labels=given.labels,
+        positives=given.positives,
+        num_negatives=selection.num_negatives,
+        filters=options.filters,
+        sampling_strategy=selection.sampling_strategy,
+        seed=selection.seed,
+        bits=search.bits,
+        rescore=search.rescore,
+        oversampling=search.oversampling,
+        device=options.device,
+        output=options.output,
+        force=options.force,
+    )

@@ -1,10 +1,13 @@
-"""Texts -> codes: a model encodes chunk by chunk, and floats are hashed as they come out of it."""
+"""Texts -> codes: a model encodes chunk by chunk, and its embeddings are hashed as they come out."""
 
 from __future__ import annotations
 
 import hashlib
+import shutil
+import tempfile
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,124 +15,127 @@ import torch
 from torch import Tensor
 
 from lookalike.hashing import SignHasher
-from lookalike.mining.store import CHUNK, Store
+from lookalike.mining.pipeline import MISSING, Problem, Side
+from lookalike.mining.store import Store
+from lookalike.utils.files import writable
+from lookalike.utils.lists import row_numbers
 from lookalike.utils.progress import progress_bar
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-    from pathlib import Path
+    from collections.abc import Callable, Iterable, Iterator
 
-    from lookalike.mining.rows import Rows
+    from lookalike.mining import Search
+    from lookalike.mining.pipeline import Candidates
+    from lookalike.mining.sources import Pairs
     from lookalike.utils.progress import Bar
 
-SAMPLED = 256  # values per weight that are looked at in their order
+SAMPLED = 256  # values per weight that a fingerprint looks at in their order
 WORDS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
-
-@dataclass(frozen=True)
-class Encoded:
-    """Texts as codes in memory and, where they are kept, as floats on disk."""
-
-    codes: Tensor  # uint8 [n, bits / 8]
-    floats: Rows | None
-    mean: Tensor | None  # float64 [dim], what the codes are centred by
+Prompt = tuple[str | None, str | None]  # the prompt itself, or the name of one of the model's
 
 
-@dataclass(frozen=True)
+@dataclass
 class Encoder:
-    """A sentence-transformers model, and where what it makes of texts is kept.
+    """A sentence-transformers model, and the folder that caches what it encodes.
 
-    With floats, these are kept and codes are made of them again when a run is resumed, so that another number of bits
-    encodes nothing. Without, the codes are kept; they are not centred then, which takes no mean.
+    With `rescore` the cache holds embeddings, and codes are made of them again when a run is resumed: another number of
+    bits encodes nothing. Without, it holds codes, which are not centred and need no mean.
     """
 
     model: Any
     folder: Path
-    bits: int
-    center: float
-    keep_floats: bool
-    batch_size: int
-    pool: Any = None
+    search: Search
+    batch_size: int = 32
+    devices: list[str] | bool = False  # encode in one process per device
     progress: bool = False
-    kept: dict[str, int] = field(default_factory=dict)  # texts on disk, by their kind
+    kept: dict[str, int] = field(default_factory=dict)  # texts on disk, by kind
+    mean: Tensor | None = None  # float64 [dim]; what codes are centred by
 
-    def encoded(
-        self, kind: str, texts: list[str], prompt: str | None, prompt_name: str | None, mean: Tensor | None = None
-    ) -> Encoded:
-        """Encode those texts that are not in the folder yet.
-
-        Args:
-            kind: "document" or "query".
-            texts: What is encoded.
-            prompt: Stands before each text.
-            prompt_name: Or a prompt of the model's.
-            mean: What codes are centred by; by default the mean of the first chunk.
+    def encode(self, pairs: Pairs, query_prompt: Prompt, corpus_prompt: Prompt) -> Problem:
+        """Encode the texts of pairs that are not in the cache yet.
 
         Raises:
-            ValueError: The model gives NaN, or another process encodes the same texts in the same folder.
+            ValueError: The model returns NaN.
+            FolderInUseError: Another process is encoding the same texts in the same folder.
             DiskFullError: There is no room.
             UnwritableError: The folder cannot be written to.
         """
-        depends_on = [kind, fingerprint(self.model), repr((prompt, prompt_name, CHUNK, self.keep_floats))]
-        if not self.keep_floats:
-            depends_on.append(f"{self.bits} bits, center {self.center}")
-        folder = self.folder / f"{kind}-{checksum([*depends_on, *texts])[:24]}"
-        codes = torch.empty(len(texts), self.bits // 8, dtype=torch.uint8)
+        with pool_of(self.model, self.devices) as pool:
+            # The corpus sets the mean for queries too: codes are comparable only if they share an origin.
+            corpus = self._side("document", pairs.corpus, corpus_prompt, pool)
+            queries = self._side("query", pairs.queries, query_prompt, pool)
+        # Embeddings are normalised, so dot products and cosines agree; other similarities are the model's own.
+        similarity = None if self.model.similarity_fn_name in ("cosine", "dot") else self.model.similarity_pairwise
+        return Problem(queries, corpus, pairs.positives, pairs.most_rows, similarity=similarity)
+
+    def _side(self, kind: str, texts: list[str], prompt: Prompt, pool: Any) -> Side:
+        keep_floats = self.search.rescore
+        codes = torch.empty(len(texts), self.search.bits // 8, dtype=torch.uint8)
         hasher = None
         with (
-            Store(folder, len(texts), np.float32 if self.keep_floats else np.uint8) as store,
+            Store(self._store(kind, texts, prompt), len(texts), np.float32 if keep_floats else np.uint8) as store,
             progress_bar(f"encoding {len(texts):,} texts ({kind})", len(texts), shown=self.progress) as bar,
         ):
             self.kept[kind] = store.kept
             for j in range(store.num_chunks):
                 rows = store.read(j)
                 if rows is None:
-                    store.claim()  # before the work of encoding, and not after it
+                    store.claim()  # before the work of encoding, not after it
                     rows = store.read(j)
                     self.kept[kind] = store.kept
-                if rows is not None and not self.keep_floats:
-                    codes[j :: store.num_chunks] = torch.from_numpy(rows)
+                if rows is not None:
                     bar.advance(len(rows))
+                if rows is not None and not keep_floats:
+                    codes[j :: store.num_chunks] = torch.from_numpy(rows)
                     continue
                 these = [texts[i] for i in store.chunk(j)]
-                if rows is not None:
-                    x = torch.from_numpy(rows)
-                    bar.advance(len(rows))
-                else:
-                    x = self._embedded(kind, these, prompt, prompt_name, bar)
-                if hasher is None:
-                    hasher = SignHasher(x.shape[1], self.bits, center=self.center)
-                    centre = x.mean(0, dtype=torch.float64) if mean is None else mean
-                    hasher.mean.copy_(torch.nan_to_num(centre))  # one bad text must not spoil the codes of others
+                x = self._embed(kind, these, prompt, pool, bar) if rows is None else torch.from_numpy(rows)
+                hasher = hasher or self._hasher(x)
                 hashed, finite = hasher.encode_flagged(x)
                 if not bool(finite.all()):
                     text = these[int((~finite).nonzero()[0])]
                     raise ValueError(
-                        f"the model gives NaN or infinity for the text {text[:60]!r}; look for damaged weights, or "
+                        f"the model returns NaN or infinity for the text {text[:60]!r}; check for damaged weights, or "
                         "load it in a wider precision."
                     )
                 codes[j :: store.num_chunks] = hashed.cpu()
                 if rows is None:
-                    store.write(j, (x if self.keep_floats else hashed).cpu().numpy())
+                    store.write(j, (x if keep_floats else hashed).cpu().numpy())
                     self.kept[kind] = store.kept
-            floats = store.rows() if self.keep_floats else None
-        return Encoded(codes, floats, None if hasher is None else hasher.mean.cpu())
+            return Side(codes, store.rows() if keep_floats else None)
 
-    def _embedded(self, kind: str, texts: list[str], prompt: str | None, prompt_name: str | None, bar: Bar) -> Tensor:
+    def _store(self, kind: str, texts: list[str], prompt: Prompt) -> Path:
+        """Return the folder for these texts, named after all that their embeddings, or codes, depend on."""
+        rescore, bits, center = self.search.rescore, self.search.bits, self.search.center
+        depends_on = [kind, fingerprint(self.model), repr((*prompt, Store.CHUNK, rescore))]
+        if not rescore:
+            depends_on.append(f"{bits} bits, center {center}")
+        return self.folder / f"{kind}-{checksum([*depends_on, *texts])[:24]}"
+
+    def _hasher(self, first: Tensor) -> SignHasher:
+        """Make the hasher for embeddings like those of the first chunk, whose mean is that of all texts."""
+        if self.mean is None:
+            mean = first.mean(0, dtype=torch.float64)
+            self.mean = torch.nan_to_num(mean).cpu()  # one bad text must not spoil the codes of others
+        hasher = SignHasher(first.shape[1], self.search.bits, center=self.search.center)
+        hasher.set_mean(self.mean, len(first))
+        return hasher
+
+    def _embed(self, kind: str, texts: list[str], prompt: Prompt, pool: Any, bar: Bar) -> Tensor:
         """Return normalised embeddings, float32, on the device of the model."""
         encode = self.model.encode_query if kind == "query" else self.model.encode_document
-        here = self.pool is None
         with self._batches_shown(len(texts), bar):
             embeddings = encode(
                 texts,
                 batch_size=self.batch_size,
-                prompt=prompt,
-                prompt_name=prompt_name,
-                pool=self.pool,
+                prompt=prompt[0],
+                prompt_name=prompt[1],
+                pool=pool,
                 normalize_embeddings=True,
                 show_progress_bar=False,
-                convert_to_tensor=here,
-                convert_to_numpy=not here,
+                convert_to_tensor=pool is None,
+                convert_to_numpy=pool is not None,
             )
         tensor: Tensor = torch.as_tensor(embeddings).float()
         return tensor
@@ -138,8 +144,8 @@ class Encoder:
     def _batches_shown(self, number: int, bar: Bar) -> Iterator[None]:
         """Advance the bar with every batch that the model encodes, by `number` texts in all.
 
-        One call encodes a whole chunk, because the model sorts its texts by length to save padding; the batches of a
-        call are seen where its first module is called. In other processes they are not.
+        One call encodes a whole chunk, because the model sorts its texts by length to save padding. A hook on the
+        model's first module sees the batches of a call, unless other processes encode them.
         """
         shown = 0
 
@@ -159,8 +165,68 @@ class Encoder:
         bar.advance(number - shown)
 
 
+@contextmanager
+def judging(
+    cross_encoder: Any, pairs: Pairs, batch_size: int, devices: list[str] | bool
+) -> Iterator[Callable[[Candidates], Candidates] | None]:
+    """Yield a function that scores candidates with a cross-encoder; None without one."""
+    if cross_encoder is None:
+        yield None
+        return
+    with pool_of(cross_encoder, devices) as pool:
+        more = {} if pool is None else {"pool": pool}
+
+        def judge(found: Candidates) -> Candidates:
+            there = found.indices >= 0
+            rows = torch.cat([there.nonzero()[:, 0], row_numbers(found.positives)]).tolist()
+            ids = torch.cat([found.indices[there], found.positives[1]]).tolist()
+            texts = [(pairs.queries[found.first + q], pairs.corpus[i]) for q, i in zip(rows, ids, strict=True)]
+            judged = cross_encoder.predict(
+                texts, batch_size=batch_size, convert_to_tensor=True, show_progress_bar=False, **more
+            )
+            judged = judged.float().cpu()
+            scores = torch.full(found.scores.shape, MISSING)
+            number = int(there.sum())
+            scores[there] = judged[:number]
+            return replace(found, scores=scores, positive_scores=judged[number:])
+
+        yield judge
+
+
+@contextmanager
+def pool_of(model: Any, devices: list[str] | bool) -> Iterator[Any]:
+    """Start a model in other processes for as long as the context lasts; yield None unless there are devices."""
+    if not devices:
+        yield None
+        return
+    pool = model.start_multi_process_pool(target_devices=None if isinstance(devices, bool) else devices)
+    try:
+        yield pool
+    finally:
+        model.stop_multi_process_pool(pool)
+
+
+@contextmanager
+def folder_or_temporary(folder: str | Path | None) -> Iterator[Path]:
+    """Yield the folder, created if needed, or by default a temporary one that is removed afterwards.
+
+    Raises:
+        UnwritableError: The folder cannot be created.
+    """
+    if folder is not None:
+        with writable(Path(folder)):
+            Path(folder).mkdir(parents=True, exist_ok=True)
+        yield Path(folder)
+        return
+    temporary = Path(tempfile.mkdtemp(prefix="lookalike-"))
+    try:
+        yield temporary
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
 def checksum(texts: Iterable[str]) -> str:
-    """Of texts and their order; where one ends and the next begins counts."""
+    """Return a checksum of texts, their order, and where one ends and the next begins."""
     digest = hashlib.sha256()
     for text in texts:
         raw = text.encode("utf-8", errors="surrogatepass")
@@ -170,9 +236,9 @@ def checksum(texts: Iterable[str]) -> str:
 
 
 def fingerprint(model: Any) -> str:
-    """Tells models apart: a checksum of their modules, prompts and weights.
+    """Return a checksum of a model's modules, prompts and weights.
 
-    The name is not enough, as a model that was trained further keeps it.
+    Its name does not identify a model: one that was trained further keeps it.
     """
     settings = ("prompts", "default_prompt_name", "max_seq_length", "truncate_dim")
     about = [repr(model), *(repr(getattr(model, name, None)) for name in settings)]

@@ -1,62 +1,98 @@
-"""Negatives -> rows, in the formats of sentence-transformers, FlagEmbedding and Tevatron."""
+"""Negatives -> rows of texts, in the formats of sentence-transformers, FlagEmbedding and Tevatron, or row numbers."""
 
 from __future__ import annotations
 
+import hashlib
+import json
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from itertools import islice
+from typing import TYPE_CHECKING, Any, get_args
 
-from lookalike.mining.options import FORMATS, MISSING
+import numpy as np
+
+from lookalike.mining import Format
+from lookalike.mining.outputs import scores_path
+from lookalike.utils.checks import check_choice
+from lookalike.utils.files import replacing, room_for, writable
+from lookalike.utils.imports import optional_import
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
+    from pathlib import Path
 
-    from lookalike.mining.texts import Mined
+    from lookalike.mining.pipeline import Part
+    from lookalike.mining.sources import Pairs
+    from lookalike.utils.arrays import Array
 
 Row = dict[str, Any]
-EXCHANGED = ("flagembedding", "tevatron")  # of other libraries, with names of their own for columns
-ALL_FORMATS = (*FORMATS, *EXCHANGED)
+ROWS_AT_A_TIME = 4096  # of texts, in a table
+IDS_AT_A_TIME = 1 << 20  # queries, in a table of row numbers
+EXCHANGED = ("flagembedding", "tevatron")  # formats of other libraries, which name the columns themselves
 
 
 @dataclass(frozen=True)
 class Layout:
-    """How rows look."""
+    """How a row looks.
 
-    output_format: str  # one of `ALL_FORMATS`
-    scores: bool = False  # add them, or have them in place of labels
-    anchor: str = "anchor"  # what the column of queries is called
+    Raises:
+        ValueError: There is no such format, or two columns would have the same name.
+    """
+
+    output_format: str
+    num_negatives: int
+    scores: bool = False  # add scores, or write them instead of labels
+    anchor: str = "anchor"  # name of the column of queries
     positive: str = "positive"
 
-    def names(self, num_negatives: int) -> list[str]:
-        """What the columns of a format of sentence-transformers are called."""
-        last = {
-            "triplet": ["negative", *(["scores"] if self.scores else [])],
-            "n-tuple": [*_numbered(num_negatives), *(["scores"] if self.scores else [])],
-            "labeled-pair": ["score" if self.scores else "label"],
-            "labeled-list": ["scores" if self.scores else "labels"],
-        }
-        return [self.anchor, self.positive, *last[self.output_format]]
+    def __post_init__(self) -> None:
+        check_choice("output_format", self.output_format, get_args(Format))
+        names = self.columns
+        if twice := next((name for name in names[:2] if names.count(name) > 1), None):
+            raise ValueError(f"the output would have two columns called {twice!r}; rename that of the input.")
+
+    @property
+    def columns(self) -> list[str]:
+        """Names of the columns."""
+        numbered = _numbered(self.num_negatives)
+        plain, scored = {
+            "triplet": (["negative"], ["negative", "scores"]),
+            "n-tuple": (numbered, [*numbered, "scores"]),
+            "labeled-pair": (["label"], ["score"]),
+            "labeled-list": (["labels"], ["scores"]),
+            "flagembedding": (["query", "pos", "neg"], ["query", "pos", "pos_scores", "neg", "neg_scores"]),
+            "tevatron": (["query_id", "query", "positive_passages", "negative_passages"],) * 2,
+        }[self.output_format]
+        own = [] if self.output_format in EXCHANGED else [self.anchor, self.positive]
+        return [*own, *(scored if self.scores else plain)]
 
 
 @dataclass(frozen=True)
 class Group:
-    """A query with its positives and those negatives that were found, each a text's number and score."""
+    """A query with its positives and the negatives that were found, each as the number of a text and its score."""
 
     query: int
     text: str
     positives: list[tuple[int, float]]
     negatives: list[tuple[int, float]]
-    asked: int  # how many negatives were asked for
 
 
-def rows(mined: Mined, layout: Layout) -> Iterator[Row]:
-    """One row after another, queries in order of appearance; a query without a negative has none, except as pairs."""
-    pairs, written = mined.pairs, WRITERS[layout.output_format]
-    for query, text in enumerate(pairs.queries):
-        start, stop = pairs.offsets[query : query + 2].tolist()
-        positives = zip(pairs.positives[start:stop].tolist(), mined.positive_scores[start:stop].tolist(), strict=True)
-        negatives = zip(mined.indices[query].tolist(), mined.scores[query].tolist(), strict=True)
-        found = [(i, score) for i, score in negatives if score != MISSING]
-        yield from written(layout, pairs.corpus, Group(query, text, list(positives), found, mined.indices.shape[1]))
+def output_suffixes(output_format: str) -> tuple[str, ...]:
+    """Return the suffixes of the files that a format can be written to."""
+    return (".jsonl",) if output_format in EXCHANGED else (".jsonl", ".parquet")
+
+
+def make_rows(pairs: Pairs, parts: Iterable[Part], layout: Layout) -> Iterator[Row]:
+    """Yield the rows of all queries, in order of appearance; one without a negative has rows only as labeled-pair."""
+    write = WRITERS[layout.output_format]
+    for part in parts:
+        offsets, ids = (tensor.tolist() for tensor in part.positives)
+        positives = list(zip(ids, part.positive_scores.tolist(), strict=True))
+        for i, (indices, scores) in enumerate(zip(part.indices.tolist(), part.scores.tolist(), strict=True)):
+            query = part.first + i
+            negatives = [(j, score) for j, score in zip(indices, scores, strict=True) if j >= 0]
+            group = Group(query, pairs.queries[query], positives[offsets[i] : offsets[i + 1]], negatives)
+            yield from write(layout, pairs.corpus, group)
 
 
 def _numbered(num_negatives: int) -> list[str]:
@@ -66,25 +102,25 @@ def _numbered(num_negatives: int) -> list[str]:
 def _triplets(layout: Layout, corpus: list[str], group: Group) -> Iterator[Row]:
     for i, score in group.positives:
         for j, other in group.negatives:
-            said = {"scores": [score, other]} if layout.scores else {}
-            yield {layout.anchor: group.text, layout.positive: corpus[i], "negative": corpus[j], **said}
+            more = {"scores": [score, other]} if layout.scores else {}
+            yield {layout.anchor: group.text, layout.positive: corpus[i], "negative": corpus[j], **more}
 
 
 def _tuples(layout: Layout, corpus: list[str], group: Group) -> Iterator[Row]:
-    if len(group.negatives) < group.asked:
+    if len(group.negatives) < layout.num_negatives:
         return
     texts = [corpus[i] for i, _ in group.negatives]
-    negatives = dict(zip(_numbered(group.asked), texts, strict=True))
+    negatives = dict(zip(_numbered(layout.num_negatives), texts, strict=True))
     for i, score in group.positives:
-        said = {"scores": [score, *(other for _, other in group.negatives)]} if layout.scores else {}
-        yield {layout.anchor: group.text, layout.positive: corpus[i], **negatives, **said}
+        more = {"scores": [score, *(other for _, other in group.negatives)]} if layout.scores else {}
+        yield {layout.anchor: group.text, layout.positive: corpus[i], **negatives, **more}
 
 
 def _labeled_pairs(layout: Layout, corpus: list[str], group: Group) -> Iterator[Row]:
     for label, members in ((1, group.positives), (0, group.negatives)):
         for i, score in members:
-            said = {"score": score} if layout.scores else {"label": label}
-            yield {layout.anchor: group.text, layout.positive: corpus[i], **said}
+            last = {"score": score} if layout.scores else {"label": label}
+            yield {layout.anchor: group.text, layout.positive: corpus[i], **last}
 
 
 def _labeled_lists(layout: Layout, corpus: list[str], group: Group) -> Iterator[Row]:
@@ -93,8 +129,8 @@ def _labeled_lists(layout: Layout, corpus: list[str], group: Group) -> Iterator[
     for positive in group.positives:
         members = [positive, *group.negatives]
         labels = [1] + [0] * len(group.negatives)
-        said = {"scores": [score for _, score in members]} if layout.scores else {"labels": labels}
-        yield {layout.anchor: group.text, layout.positive: [corpus[i] for i, _ in members], **said}
+        last = {"scores": [score for _, score in members]} if layout.scores else {"labels": labels}
+        yield {layout.anchor: group.text, layout.positive: [corpus[i] for i, _ in members], **last}
 
 
 def _flagembedding(layout: Layout, corpus: list[str], group: Group) -> Iterator[Row]:
@@ -128,3 +164,90 @@ WRITERS: dict[str, Callable[[Layout, list[str], Group], Iterator[Row]]] = {
     "flagembedding": _flagembedding,
     "tevatron": _tevatron,
 }
+
+
+def make_dataset(rows: Iterable[Row], layout: Layout) -> Any:
+    """Collect rows in a `datasets.Dataset`, without a copy of all texts as Python objects."""
+    datasets, pa = (optional_import(name, "a data set", "'lookalike[text]'") for name in ("datasets", "pyarrow"))
+    batches = list(_batches(rows))
+    if not batches:
+        return datasets.Dataset.from_dict({name: [] for name in layout.columns})
+    digest = hashlib.sha256()
+    for batch in batches:
+        digest.update(batch.serialize())
+    # Without a fingerprint, the data set would make its own and copy the whole table several times for it.
+    return datasets.Dataset(pa.Table.from_batches(batches), fingerprint=digest.hexdigest()[:16])
+
+
+@contextmanager
+def writing_rows(path: Path, rows: Iterable[Row], then: str) -> Iterator[int]:
+    """Write rows to a .jsonl or .parquet file, yield their number, and move the file to its place at the end.
+
+    Raises:
+        DiskFullError: There is no room; says what to do `then`, and leaves nothing behind.
+        ValueError: There are no rows.
+    """
+    number = 0
+    with writable(path.parent), room_for(str(path), then), replacing(path) as temporary:
+        if path.suffix == ".jsonl":
+            with temporary.open("w", encoding="utf-8") as file:
+                for row in rows:
+                    file.write(json.dumps(row, ensure_ascii=False) + "\n")
+                    number += 1
+        else:
+            parquet = optional_import("pyarrow.parquet", "writing parquet")
+            with ExitStack() as stack:
+                writer = None
+                for batch in _batches(rows):
+                    writer = writer or stack.enter_context(parquet.ParquetWriter(temporary, batch.schema))
+                    writer.write_batch(batch)
+                    number += len(batch)
+        if number == 0:
+            raise ValueError(
+                f"there is nothing to write to {path}: no query has as many negatives as a row needs; lower "
+                "num_negatives or loosen the filters."
+            )
+        yield number
+
+
+def _batches(rows: Iterable[Row]) -> Iterator[Any]:
+    """Yield record batches of pyarrow, which all have the schema of the first."""
+    pa = optional_import("pyarrow", "tables of rows")
+    remaining, schema = iter(rows), None
+    while group := list(islice(remaining, ROWS_AT_A_TIME)):
+        batch = pa.RecordBatch.from_pylist(group, schema=schema)
+        schema = batch.schema
+        yield batch
+
+
+@contextmanager
+def writing_ids(path: Path, indices: Array, scores: Array) -> Iterator[None]:
+    """Write row numbers and scores, [n, k], to .npy files or a .parquet file, and move them to their places at the end.
+
+    Raises:
+        DiskFullError: There is no room; nothing is left behind.
+    """
+    again = "make room and run it again"
+    with writable(path.parent), room_for(str(path), again), ExitStack() as stack:
+        temporary = stack.enter_context(replacing(path))  # the first to be made takes its place last
+        if path.suffix == ".parquet":
+            _write_parquet(temporary, indices, scores)
+        else:
+            for target, values in ((temporary, indices), (stack.enter_context(replacing(scores_path(path))), scores)):
+                with target.open("wb") as file:
+                    np.save(file, values)
+        yield
+
+
+def _write_parquet(path: Path, indices: Array, scores: Array) -> None:
+    """Write a row per query: its number, its negatives and their scores, without padding."""
+    pa, parquet = (optional_import(name, "writing parquet") for name in ("pyarrow", "pyarrow.parquet"))
+    schema = pa.schema({"query": pa.int64(), "negatives": pa.list_(pa.int64()), "scores": pa.list_(pa.float32())})
+    with parquet.ParquetWriter(path, schema) as writer:
+        for first in range(0, len(indices), IDS_AT_A_TIME):
+            ids, theirs = indices[first : first + IDS_AT_A_TIME], scores[first : first + IDS_AT_A_TIME]
+            there = ids >= 0
+            offsets = np.concatenate([[0], there.sum(1).cumsum()]).astype(np.int32)
+            lists = [pa.ListArray.from_arrays(offsets, values[there]) for values in (ids, theirs)]
+            numbers = pa.array(np.arange(first, first + len(ids)))
+            writer.write_table(pa.Table.from_arrays([numbers, *lists], schema=schema))

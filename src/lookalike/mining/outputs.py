@@ -1,116 +1,235 @@
-"""Rows and ids -> files, as they come: JSON lines, parquet, NumPy. A file is there whole or not at all."""
+"""What a run leaves: an output that is there whole or not at all, and a summary of it."""
 
 from __future__ import annotations
 
 import contextlib
 import json
 import os
-from itertools import islice
-from typing import TYPE_CHECKING, Any, Protocol
+from collections import Counter
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
+from rich.table import Table
 
+from lookalike.mining.pipeline import MISSING
 from lookalike.mining.store import NOTE, remove_stores
-from lookalike.utils.files import remove_leftovers, replacing, room_for, writable
+from lookalike.utils.files import remove_leftovers, replacing
 from lookalike.utils.imports import optional_import
+from lookalike.utils.lists import row_numbers
 from lookalike.utils.locks import locked
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-    from pathlib import Path
+    from collections.abc import Callable, Iterable, Iterator
 
-    from lookalike.mining.vectors import Part
+    from rich.console import Console
 
-ROWS_AT_A_TIME = 4096
-Version = tuple[int, int]  # inode and time of change of a file
+    from lookalike.mining import Search, Selection
+    from lookalike.mining.pipeline import Part
+    from lookalike.negatives import Filters
+    from lookalike.utils.arrays import Array
 
-
-class IdWriter(Protocol):
-    """Takes negatives as row numbers, part by part."""
-
-    def write(self, part: Part) -> None:
-        """Append a part."""
-
-    def finish(self) -> None:
-        """Bring everything to the disk: from here on, only names change."""
+STATISTICS = ("count", "mean", "std", "min", "25%", "median", "75%", "max")
+TOO_FEW = "range and corpus"  # why a query came up short if no filter dropped anything
 
 
-def check_output(path: Path, suffixes: tuple[str, ...], *, force: bool) -> None:
-    """Refuse what could not be written in the end, before anything is computed.
+class MiningInterrupted(KeyboardInterrupt):
+    """Ctrl-C stopped mining; the message says what is written, or what the next run resumes from."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Summary:
+    """Counts and statistics of what was mined; counts of what did not happen are left out."""
+
+    queries: int
+    references: int
+    """Texts or rows that were searched."""
+    scores: dict[str, dict[str, float]]
+    """Count, mean and quantiles of positives, of negatives, and of the difference of each positive and negative."""
+    candidates: int
+    """Candidates that the filters looked at."""
+    dropped: dict[str, int]
+    """Candidates that each filter dropped."""
+    queries_complete: int
+    """Queries with as many negatives as were asked for."""
+    queries_short: dict[str, int]
+    """Queries with fewer, by the filter that dropped most of their candidates."""
+    queries_without: dict[str, int]
+    """Queries with none, by the same."""
+
+    def show(self, console: Console, num_negatives: int) -> None:
+        """Print the scores as a table, and a line for everything that was left out."""
+        table = Table("score", *self.scores)
+        for column in table.columns[1:]:
+            column.justify = "right"
+        for name in STATISTICS:
+            values = [group.get(name) for group in self.scores.values()]
+            table.add_row(name, *("" if v is None else f"{v:,}" if name == "count" else f"{v:.4f}" for v in values))
+        console.print(table)
+        for name, number in self.dropped.items():
+            share = number / max(1, self.candidates)
+            console.print(f"{name} dropped {number:,} candidates ({share:.1%}).", highlight=False)
+        for reasons, what in (
+            (self.queries_short, f"have fewer than {num_negatives} negatives"),
+            (self.queries_without, "have no negative and are left out"),
+        ):
+            for reason, number in reasons.items():
+                console.print(f"{number:,} queries ({number / self.queries:.1%}) {what}: {reason}.", highlight=False)
+
+
+class Tally:
+    """Count parts as they pass by."""
+
+    def __init__(self) -> None:
+        self._queries = self._candidates = self._complete = 0
+        self._dropped, self._short, self._without = Counter[str](), Counter[str](), Counter[str]()
+        self._scores: dict[str, list[Array]] = {"positives": [], "negatives": [], "difference": []}
+
+    def counted(self, parts: Iterable[Part]) -> Iterator[Part]:
+        """Pass parts on, and count them."""
+        for part in parts:
+            self._add(part)
+            yield part
+
+    def summary(self, references: int) -> Summary:
+        """Summarize what was counted."""
+        return Summary(
+            queries=self._queries,
+            references=references,
+            scores={name: statistics(np.concatenate(arrays)) for name, arrays in self._scores.items()},
+            candidates=self._candidates,
+            dropped=dict(+self._dropped),
+            queries_complete=self._complete,
+            queries_short=dict(+self._short),
+            queries_without=dict(+self._without),
+        )
+
+    def check_any(self) -> None:
+        """Check that there is a negative.
+
+        Raises:
+            ValueError: There is none; names the filters.
+        """
+        if not self._queries - self._without.total():
+            reasons = ", ".join(+self._without)
+            raise ValueError(f"no query has a negative left ({reasons}), so nothing is written; loosen the filters.")
+
+    def _add(self, part: Part) -> None:
+        found, owners = part.scores != MISSING, row_numbers(part.positives)
+        differences = part.positive_scores[:, None] - part.scores[owners]
+        self._scores["positives"].append(part.positive_scores.numpy())
+        self._scores["negatives"].append(part.scores[found].numpy())
+        self._scores["difference"].append(differences[found[owners]].numpy())
+        number, wanted = found.sum(1), found.shape[1]
+        self._queries += len(number)
+        self._candidates += part.candidates
+        self._complete += int((number == wanted).sum())
+        reason = torch.stack([torch.zeros_like(number), *part.dropped.values()]).argmax(0)
+        for i, name in enumerate([TOO_FEW, *part.dropped]):
+            self._without[name] += int(((number == 0) & (reason == i)).sum())
+            self._short[name] += int(((number > 0) & (number < wanted) & (reason == i)).sum())
+        for name, counts in part.dropped.items():
+            self._dropped[name] += int(counts.sum())
+
+
+def statistics(values: Array) -> dict[str, float]:
+    """Compute count, mean and quantiles; of no values only the count.
+
+    Examples:
+        >>> import numpy as np
+        >>> statistics(np.array([1.0, 2.0, 6.0]))["median"], statistics(np.array([]))
+        (2.0, {'count': 0})
+    """
+    if len(values) == 0:
+        return {"count": 0}
+    low, median, high = np.quantile(values, (0.25, 0.5, 0.75))
+    found = (values.mean(), values.std(), values.min(), low, median, high, values.max())
+    return dict(zip(STATISTICS, (len(values), *(round(float(value), 6) for value in found)), strict=True))
+
+
+def checked_output(output: str | Path | None, suffixes: tuple[str, ...], *, force: bool) -> Path | None:
+    """Refuse an output that could not be written in the end, before anything is computed.
 
     Raises:
         ImportError: Writing it needs a library that is not installed.
-        ValueError: It exists, or is of another kind, or its folder cannot be written to.
+        ValueError: It exists, has another suffix, or its folder cannot be written to.
     """
+    if output is None:
+        return None
+    path = Path(output)
     if path.suffix not in suffixes:
-        raise ValueError(f"--output must end in {' or '.join(suffixes)}, got {path.name}.")
-    _refuse_existing(path, force=force)
+        raise ValueError(f"output must end in {' or '.join(suffixes)}, got {path.name}.")
+    for each in _files(path):
+        _refuse_existing(each, force=force)
     if path.is_dir():
-        raise ValueError(f"{path} is a folder; --output names a file.")
+        raise ValueError(f"{path} is a folder; output names a file.")
     if not path.parent.is_dir():
-        raise ValueError(f"{path.parent} is not a folder; create it or choose another --output.")
+        raise ValueError(f"{path.parent} is not a folder; create it or choose another output.")
     if not os.access(path.parent, os.W_OK):
-        raise ValueError(f"{path.parent} cannot be written to; choose another --output.")
+        raise ValueError(f"{path.parent} cannot be written to; choose another output.")
     if path.suffix == ".parquet":
         optional_import("pyarrow.parquet", "writing parquet")
+    return path
 
 
 @contextlib.contextmanager
-def reserved(output: Path, *, force: bool) -> Iterator[None]:
+def reserved(output: Path | None, *, force: bool) -> Iterator[None]:
     """Hold `output`, through its `work_folder`, for this process.
 
-    Once the output is written, nothing that was encoded stays in the folder. The folder is gone at the end unless there
-    is something in it to resume from.
+    Remove what was encoded once the output is written, and the folder unless it holds something to resume from.
 
     Raises:
         FolderInUseError: Another process writes the same output; the message names it.
         UnwritableError: The folder of the output cannot be written to.
         ValueError: Another process has written it in the meantime.
     """
+    if output is None:
+        yield
+        return
     work = work_folder(output)
     with locked(work, remove_empty=True):
-        before = version(output)
+        before = _version(output)
         try:
             _refuse_existing(output, force=force)
             remove_leftovers(output, scores_path(output), summary_path(output))
             yield
         finally:
-            with contextlib.suppress(OSError):  # somebody has tidied up
-                remove_stores(work, only_empty=version(output) in (None, before))
+            with contextlib.suppress(OSError):  # someone else has tidied up
+                remove_stores(work, only_empty=_version(output) in (None, before))
+
+
+@contextlib.contextmanager
+def interruptible(output: Path | None, kept: Callable[[], str | None]) -> Iterator[None]:
+    """Turn Ctrl-C into an error that says whether the output is complete or, if not, what is `kept`.
+
+    Raises:
+        MiningInterrupted: Ctrl-C was pressed, and there is something to say.
+    """
+    before = None if output is None else _version(output)
+    try:
+        yield
+    except KeyboardInterrupt:
+        said = kept()
+        if output is not None and _version(output) not in (None, before):
+            work = work_folder(output)
+            left = f" {work} is left over and can be deleted." if work.exists() else ""
+            said = f"Interrupted, but the output is complete. Written: {output}, {summary_path(output).name}.{left}"
+        if said is None:
+            raise
+        raise MiningInterrupted(said) from None
 
 
 def _refuse_existing(path: Path, *, force: bool) -> None:
     if path.exists() and not force:
         work = work_folder(path)
-        left = f" {work.name} beside it is what an interrupted run has kept." if any(work.glob(f"*/{NOTE}")) else ""
-        raise ValueError(f"{path} exists; --force overwrites it, --output chooses another file.{left}")
+        left = f" {work.name} beside it is from an interrupted run." if any(work.glob(f"*/{NOTE}")) else ""
+        raise ValueError(f"{path} exists; force=True overwrites it, output= chooses another file.{left}")
 
 
-def work_folder(output: Path) -> Path:
-    """Return the folder beside an output for what is needed on the way to it."""
-    return output.with_name(f"{output.name}.cache")
-
-
-def summary_path(output: Path) -> Path:
-    """Return where the summary of an output is."""
-    return output.with_name(f"{output.stem}.summary.json")
-
-
-def write_summary(output: Path, text: str) -> None:
-    """Write the summary, which comes last before the output itself is put in its place.
-
-    Whatever these replace is removed before: a process that is killed in between leaves less, but never the rows of one
-    run beside the summary or the scores of another.
-    """
-    summary = summary_path(output)
-    with replacing(summary) as temporary:
-        temporary.write_text(text, encoding="utf-8")
-        for old in (summary, output, *((scores_path(output),) if output.suffix == ".npy" else ())):
-            old.unlink(missing_ok=True)
-
-
-def version(path: Path) -> Version | None:
-    """Tell a file from the one that takes its place; None if there is none."""
+def _version(path: Path) -> tuple[int, int] | None:
+    """Return what tells a file from one that replaces it: inode and time of change."""
     try:
         found = path.stat()
     except OSError:
@@ -118,103 +237,44 @@ def version(path: Path) -> Version | None:
     return found.st_ino, found.st_mtime_ns
 
 
-@contextlib.contextmanager
-def row_writer(path: Path, rows: Iterable[dict[str, Any]], then: str) -> Iterator[int]:
-    """Write rows, yield how many there are, and put the file in its place at the end: nothing is left to do then.
+def work_folder(output: Path) -> Path:
+    """Return the folder beside an output that holds its lock and what was encoded for it."""
+    return output.with_name(f"{output.name}.cache")
 
-    Raises:
-        DiskFullError: There is no room; says what to do `then`, and nothing is left behind.
-        ValueError: There are no rows.
+
+def summary_path(output: Path) -> Path:
+    """Return the path of the summary of an output."""
+    return output.with_name(f"{output.stem}.summary.json")
+
+
+def scores_path(output: Path) -> Path:
+    """Return the path of the scores that belong to a .npy file of row numbers."""
+    return output.with_name(f"{output.stem}.scores.npy")
+
+
+def _files(output: Path) -> list[Path]:
+    return [output, scores_path(output)] if output.suffix == ".npy" else [output]
+
+
+def write_summary(
+    output: Path, summary: Summary, selection: Selection, filters: Filters, search: Search, **more: Any
+) -> None:
+    """Write the summary as JSON, last before the output itself takes its place.
+
+    Remove the files that these replace before: a process that is killed in between leaves less, but never the rows of
+    one run beside the summary or the scores of another.
     """
-    number = 0
-    with writable(path.parent), room_for(str(path), then), replacing(path) as temporary:
-        if path.suffix == ".jsonl":
-            with temporary.open("w", encoding="utf-8") as file:
-                for row in rows:
-                    file.write(json.dumps(row, ensure_ascii=False) + "\n")
-                    number += 1
-        else:
-            pa, pq = (
-                optional_import("pyarrow", "writing parquet"),
-                optional_import("pyarrow.parquet", "writing parquet"),
-            )
-            with contextlib.ExitStack() as stack:
-                writer = None
-                remaining = iter(rows)
-                while group := list(islice(remaining, ROWS_AT_A_TIME)):
-                    table = pa.Table.from_pylist(group, schema=None if writer is None else writer.schema)
-                    if writer is None:
-                        writer = stack.enter_context(pq.ParquetWriter(temporary, table.schema))
-                    writer.write_table(table)
-                    number += len(group)
-        if number == 0:
-            raise ValueError(
-                f"there is nothing to write to {path}: no query has the negatives that a row takes; lower "
-                "num_negatives or loosen the filters."
-            )
-        yield number
+    chosen = {each.name: getattr(filters, each.name) for each in fields(filters) if each.name != "exclude"}
+    settings = {"options": {**asdict(selection), **chosen, **asdict(search)}, "threads": torch.get_num_threads()}
+    whole = {"output": output.name, **more, **settings, **asdict(summary)}
+    path = summary_path(output)
+    with replacing(path) as temporary:
+        temporary.write_text(json.dumps(whole, indent=1, default=str) + "\n", encoding="utf-8")
+        for old in (path, *_files(output)):
+            old.unlink(missing_ok=True)
 
 
-@contextlib.contextmanager
-def id_writer(path: Path, num_rows: int, num_negatives: int) -> Iterator[IdWriter]:
-    """Yield a writer of row numbers: .npy, with the scores in another .npy beside it, or .parquet."""
-    kind = _ParquetIds if path.suffix == ".parquet" else _NumpyIds
-    again = "make room and run the same again"
-    with writable(path.parent), room_for(str(path), again), contextlib.ExitStack() as stack:
-        yield kind(stack, path, num_rows, num_negatives)
-
-
-def scores_path(path: Path) -> Path:
-    """Where the scores of a .npy of row numbers are."""
-    return path.with_name(f"{path.stem}.scores.npy")
-
-
-class _NumpyIds:
-    """Two arrays [n, num_negatives]: int64, and float32 beside it."""
-
-    def __init__(self, stack: contextlib.ExitStack, path: Path, num_rows: int, num_negatives: int) -> None:
-        self.files = []
-        for target, dtype in ((path, np.int64), (scores_path(path), np.float32)):  # the first is put in its place last
-            file = stack.enter_context(stack.enter_context(replacing(target)).open("wb"))
-            header = {"descr": np.dtype(dtype).str, "fortran_order": False, "shape": (num_rows, num_negatives)}
-            np.lib.format.write_array_header_1_0(file, header)
-            self.files.append(file)
-
-    def write(self, part: Part) -> None:
-        """Append a part."""
-        for file, values in zip(self.files, (part.indices, part.scores), strict=True):
-            file.write(values.numpy().tobytes())
-
-    def finish(self) -> None:
-        """Bring everything to the disk."""
-        for file in self.files:
-            file.flush()
-
-
-class _ParquetIds:
-    """A row per query: its number, its negatives and their scores, without padding."""
-
-    def __init__(self, stack: contextlib.ExitStack, path: Path, num_rows: int, num_negatives: int) -> None:  # noqa: ARG002 - as the other
-        self.pa, pq = (
-            optional_import("pyarrow", "writing parquet"),
-            optional_import("pyarrow.parquet", "writing parquet"),
-        )
-        pa = self.pa
-        fields = {"query": pa.int64(), "negatives": pa.list_(pa.int64()), "scores": pa.list_(pa.float32())}
-        self.schema = pa.schema(fields)
-        temporary = stack.enter_context(replacing(path))
-        self.writer = stack.enter_context(pq.ParquetWriter(temporary, self.schema))
-        self.first = 0
-
-    def write(self, part: Part) -> None:
-        """Append a part."""
-        there = (part.indices >= 0).numpy()
-        offsets = np.concatenate([[0], there.sum(1).cumsum()]).astype(np.int32)
-        numbers = self.pa.array(np.arange(self.first, self.first + len(there)))
-        lists = [self.pa.ListArray.from_arrays(offsets, x.numpy()[there]) for x in (part.indices, part.scores)]
-        self.writer.write_table(self.pa.Table.from_arrays([numbers, *lists], schema=self.schema))
-        self.first += len(there)
-
-    def finish(self) -> None:
-        """Bring everything to the disk."""
-        self.writer.close()
+def print_written(console: Console, output: Path, rows: int) -> None:
+    """Print which files were written."""
+    written = f"Written: {output} ({rows:,} rows), {summary_path(output).name}"
+    console.print(written, highlight=False, markup=False, soft_wrap=True)

@@ -1,67 +1,142 @@
-"""What the command line mines from: pairs in a file or a Hugging Face data set, further texts, a model."""
+"""Where texts and models come from: pairs in a file or a Hugging Face data set, further texts, a model's name."""
 
 from __future__ import annotations
 
 import re
+from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lookalike.data.table_files import SUFFIXES, Table, read_lines, read_table
-from lookalike.data.text_pairs import REFERENCES, TextPairs, listed, match_column, read_text_pairs, texts_of
-from lookalike.mining.options import FROM_TEXTS
+from lookalike.data.text_pairs import (
+    REFERENCES,
+    TextPairs,
+    listed,
+    match_column,
+    read_text_pairs,
+    text_problem,
+    texts_of,
+)
 from lookalike.utils.imports import optional_import, sentence_transformers
+from lookalike.utils.lists import Lists, make_lists
+from lookalike.utils.machine import checked_device
 from lookalike.utils.messages import first_line
+from lookalike.utils.progress import working
 
-LINES = ".txt"  # a text per line
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+LINES = ".txt"  # one text per line
 HUB_NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")  # a repository, with or without its owner
-TEXTS = ("text", "passage", "document", "contents", "body")
+TEXTS = ("text", "passage", "document", "contents", "body")  # columns of a corpus
+FROM_TEXTS = ("mining from texts", "'lookalike[text]'")  # what needs a library, and what installs it
 
 
-def read_pairs(source: str, columns: str | None, split: str | None, *, header: bool = True) -> TextPairs:
+@dataclass(frozen=True)
+class Pairs:
+    """Queries and the texts that answer them, without duplicates, in order of appearance."""
+
+    queries: list[str]
+    corpus: list[str]
+    positives: Lists  # the texts of the corpus that answer each query
+    num_rows: int  # pairs, repeated ones included
+    most_rows: int  # of one query, repeated ones included
+
+
+def make_pairs(anchors: Sequence[str], positives: Sequence[str], corpus: Sequence[str] | None = None) -> Pairs:
+    """Collect pairs from columns; a query in several rows has several positives.
+
+    Args:
+        anchors: One query per pair.
+        positives: The text that answers it.
+        corpus: Further texts that may be negatives; they come first.
+
+    Examples:
+        >>> pairs = make_pairs(["q", "r", "q"], ["a", "b", "c"], ["z", "b"])
+        >>> pairs.queries, pairs.corpus, [part.tolist() for part in pairs.positives]
+        (['q', 'r'], ['z', 'b', 'a', 'c'], [[0, 2, 3], [2, 3, 1]])
+    """
+    texts = list(dict.fromkeys([*(corpus or ()), *positives]))
+    number = {text: i for i, text in enumerate(texts)}
+    answers: dict[str, dict[int, None]] = {}
+    for anchor, positive in zip(anchors, positives, strict=True):
+        answers.setdefault(anchor, {})[number[positive]] = None
+    lists = make_lists([list(ids) for ids in answers.values()])
+    return Pairs(list(answers), texts, lists, len(anchors), max(Counter(anchors).values()))
+
+
+def checked_texts(name: str, texts: Sequence[Any]) -> list[str]:
+    """Return texts that a model can encode.
+
+    Raises:
+        TypeError: One is not a text.
+        ValueError: One is empty, or is not valid Unicode.
+    """
+    for row, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise TypeError(f"{name} must hold texts, but row {row} is {type(text).__name__}; convert or remove it.")
+        if not text.strip():
+            raise ValueError(f"{name} must not hold empty texts, but row {row} is empty; remove such rows.")
+        if (problem := text_problem(text)) is not None:
+            raise ValueError(f"{name} must hold texts, but row {row} {problem}; correct or remove it.")
+    return list(texts)
+
+
+def read_pairs(
+    source: str, columns: str | Sequence[str] | None = None, split: str | None = None, *, header: bool = True
+) -> TextPairs:
     """Read pairs from a .csv, .tsv, .jsonl, .json or .parquet file, or from a Hugging Face data set.
 
     Args:
         source: A file, the folder of a data set that was saved to disk, or the name of one.
-        columns: The columns of queries and positives, with a comma between them; by default those with known names.
-        split: Which split of a data set.
+        columns: The columns of queries and positives; by default those with known names.
+        split: Which split of a data set to read; by default "train", or the only one.
         header: Whether the first line of a .csv or .tsv file names its columns.
 
     Raises:
         FileNotFoundError: There is no such file.
-        ValueError: There are no such columns, or a row holds something else than texts.
+        ValueError: There are no such columns, or a row holds something other than texts.
     """
-    return read_text_pairs(open_table(source, split, header=header), columns)
+    return read_text_pairs(_open_table(source, split, header=header), columns)
 
 
-def read_corpus(path: str, column: str | None, *, header: bool = True) -> list[str]:
+def read_corpus(corpus: str, corpus_column: str | None = None, *, corpus_header: bool = True) -> list[str]:
     """Read further texts to search: one per line of a .txt file, or a column of a table.
+
+    Args:
+        corpus: A .txt file, or what `read_pairs` reads.
+        corpus_column: The column of texts; by default the one with a known name.
+        corpus_header: Whether the first line of a .csv or .tsv file names its columns.
 
     Raises:
         FileNotFoundError: There is no such file.
-        ValueError: There is no such column, there are no texts, or a row holds something else than a text.
+        ValueError: There is no such column, there are no texts, or a row holds something other than a text.
     """
-    check_corpus(path, column, header=header)
-    file = Path(path).expanduser()
+    check_corpus(corpus, corpus_column, corpus_header=corpus_header)
+    file = Path(corpus).expanduser()
     if _holds_lines(file):
         texts = [line for _, line in read_lines(file)]
         if not texts:
-            raise ValueError(f"{path} holds no texts; --corpus takes one text per line.")
+            raise ValueError(f"{corpus} holds no texts; a corpus has one text per line.")
         return texts
-    table = open_table(path, None, header=header)
-    return texts_of(table, corpus_column(table, column))
+    table = _open_table(corpus, None, header=corpus_header)
+    return texts_of(table, _corpus_column(table, corpus_column))
 
 
-def check_corpus(path: str, column: str | None, *, header: bool = True) -> None:
-    """Refuse a corpus that cannot be read, as far as that can be told without reading it.
+def check_corpus(corpus: str, corpus_column: str | None, *, corpus_header: bool = True) -> None:
+    """Refuse a corpus that cannot be read, as far as that shows without reading it.
 
     Raises:
         FileNotFoundError: There is no such file.
-        ValueError: A .txt file has no columns, so that none can be chosen.
+        ValueError: A column is named, but a .txt file has none.
     """
-    file = Path(path).expanduser()
+    file = Path(corpus).expanduser()
     _refuse_missing(file)
-    if _holds_lines(file) and (column is not None or not header):
-        raise ValueError(f"{path} has a text per line and no columns; leave out --corpus-column and the like.")
+    if _holds_lines(file) and (corpus_column is not None or not corpus_header):
+        raise ValueError(
+            f"{corpus} has one text per line and no columns; leave out corpus_column= and corpus_header=False."
+        )
 
 
 def _holds_lines(path: Path) -> bool:
@@ -69,17 +144,17 @@ def _holds_lines(path: Path) -> bool:
 
 
 def _refuse_missing(path: Path) -> None:
-    """Refuse what is not there and cannot be the name of a data set either."""
+    """Refuse a file that does not exist, unless it may be the name of a data set."""
     is_path = path.suffix.lower() in (*SUFFIXES, LINES) or path.is_absolute()
     if is_path and not path.exists():
         raise FileNotFoundError(f"{path}: there is no such file.")
 
 
-def corpus_column(table: Table, column: str | None) -> str:
+def _corpus_column(table: Table, column: str | None) -> str:
     """Return the column of a table that holds texts to search.
 
     Raises:
-        ValueError: It cannot be told; the message lists the columns.
+        ValueError: The names do not tell; the message lists the columns.
     """
     names = list(table.names)
     if column is not None and (match := match_column(column, names)) is not None:
@@ -92,14 +167,14 @@ def corpus_column(table: Table, column: str | None) -> str:
     what = f"no column {column!r}" if column is not None else "several columns of texts" if known else "no known column"
     hint = ""
     if table.separated and table.header:
-        number = "" if len(names) == 1 else "--corpus-column 2 "
-        hint = f", or {number}--no-corpus-header if its first line holds data"
+        number = "" if len(names) == 1 else "corpus_column=2 "
+        hint = f", or {number}corpus_header=False if its first line holds data"
     raise ValueError(
-        f"{table.source} has {what}, but {listed(names)}; --corpus-column says which one holds the texts{hint}."
+        f"{table.source} has {what}, but {listed(names)}; corpus_column= says which one holds the texts{hint}."
     )
 
 
-def open_table(source: str, split: str | None, *, header: bool = True) -> Table:
+def _open_table(source: str, split: str | None, *, header: bool = True) -> Table:
     """Open a file or a Hugging Face data set.
 
     Raises:
@@ -111,11 +186,11 @@ def open_table(source: str, split: str | None, *, header: bool = True) -> Table:
         if path.suffix.lower() not in SUFFIXES:
             raise ValueError(f"{path} must be one of {', '.join(SUFFIXES)}, or the folder of a saved data set.")
         if split is not None:
-            raise ValueError(f"--split chooses a split of a data set, but {path} is a file; leave it out.")
+            raise ValueError(f"split= chooses a split of a data set, but {path} is a file; leave it out.")
         return read_table(path, header=header)
     _refuse_missing(path)
     if not header:
-        raise ValueError(f"{source} is a data set, which names its columns itself; leave out --no-header.")
+        raise ValueError(f"{source} is a data set, which names its columns itself; leave out header=False.")
     datasets = optional_import("datasets", *FROM_TEXTS)
     try:
         found = datasets.load_from_disk(str(path)) if path.is_dir() else datasets.load_dataset(source, split=split)
@@ -133,7 +208,7 @@ def open_table(source: str, split: str | None, *, header: bool = True) -> Table:
 
 
 def check_model_path(name: str) -> None:
-    """Refuse a model that is not there and, by its name, cannot be on the Hugging Face Hub either.
+    """Refuse a model that does not exist and that, by its name, cannot be on the Hugging Face Hub either.
 
     Raises:
         FileNotFoundError: There is no such folder.
@@ -142,13 +217,20 @@ def check_model_path(name: str) -> None:
         raise FileNotFoundError(f"{name}: there is no such folder of a model.")
 
 
-def load_model(name: str, device: str | None, kind: str = "SentenceTransformer") -> Any:
-    """A model by the name of its folder, or of a repository.
+def load_model(name: str, device: str | None = None, kind: str = "SentenceTransformer") -> Any:
+    """Load a sentence-transformers model from a folder or by the name of a repository, without running its code.
+
+    Args:
+        name: The folder or the name.
+        device: Where to put it; by default the library chooses.
+        kind: The class of the model: "SentenceTransformer" or "CrossEncoder".
 
     Raises:
         ImportError: sentence-transformers is not installed.
+        FileNotFoundError: There is no such folder.
         ValueError: It cannot be loaded.
     """
+    check_model_path(name)
     with sentence_transformers() as library:
         try:
             return getattr(library, kind)(name, device=device, trust_remote_code=False)
@@ -157,3 +239,45 @@ def load_model(name: str, device: str | None, kind: str = "SentenceTransformer")
                 f"the model {name!r} cannot be loaded as a {kind} ({first_line(error)}); give the folder that its "
                 "save wrote, or its name on the Hugging Face Hub."
             ) from error
+
+
+def check_models(model: Any, cross_encoder: Any, device: str | None, *prompt_names: str | None) -> None:
+    """Refuse models that cannot encode, without loading those that are given by name.
+
+    Raises:
+        FileNotFoundError: There is no such folder.
+        TypeError: The model cannot encode texts.
+        ValueError: There is no such device or prompt.
+    """
+    if device is not None:
+        checked_device(device)
+    for each in (model, cross_encoder):
+        if isinstance(each, str):
+            check_model_path(each)
+    if not isinstance(model, str):
+        if not hasattr(model, "encode_query") or not hasattr(model, "encode_document"):
+            raise TypeError(f"model must be a SentenceTransformer or the name of one, got {type(model).__name__}.")
+        check_prompts(model, *prompt_names)
+
+
+def check_prompts(model: Any, *prompt_names: str | None) -> None:
+    """Check that a model has these prompts.
+
+    Raises:
+        ValueError: It does not.
+    """
+    for name in prompt_names:
+        if name is not None and name not in model.prompts:
+            known = ", ".join(map(repr, model.prompts)) or "none"
+            raise ValueError(f"the model has no prompt named {name!r}; it has {known}. Give the prompt itself instead.")
+
+
+def load_models(model: Any, cross_encoder: Any, device: str | None, *, progress: bool) -> tuple[Any, Any]:
+    """Load the models that are given by name."""
+    if isinstance(model, str):
+        with working(f"loading {model}", shown=progress):
+            model = load_model(model, device)
+    if isinstance(cross_encoder, str):
+        with working(f"loading {cross_encoder}", shown=progress):
+            cross_encoder = load_model(cross_encoder, device, "CrossEncoder")
+    return model, cross_encoder

@@ -1,11 +1,13 @@
-"""Embeddings or codes of texts on disk, chunk by chunk, each with a checksum.
+"""Rows on disk: embeddings of a file that is larger than memory, and the cache of encoded texts.
 
-Chunk j of c holds every c-th text from the j-th on. Each chunk is therefore a sample of all texts: the mean of the
-first one, by which codes are centred, is that of the corpus and not of its first pages.
+Rows are read, not mapped: pages of a mapped file count as memory of the process, and the system maps far more than is
+asked for, up to megabytes around each row.
 
-A chunk is written before the note that has its checksum, and the note is replaced as a whole. Whatever stops a process,
-and whatever happens to the files afterwards, a chunk that is read back is the one that was written; one that does not
-match its checksum counts as missing. Reading therefore needs no lock. Writing does: one process at a time.
+The cache holds texts in chunks. Chunk j of c holds every c-th text from the j-th on, so each chunk is a sample of all
+texts, and the mean of the first one, by which codes are centred, estimates that of the whole corpus. `Store` writes a
+chunk before the note that has its checksum, and replaces the note as a whole. Whatever stops a process, and whatever
+happens to the files afterwards, a chunk that is read back is the one that was written; one that does not match its
+checksum counts as missing. Reading therefore needs no lock. Writing does: one process at a time.
 """
 
 from __future__ import annotations
@@ -15,42 +17,141 @@ import logging
 import os
 import re
 import shutil
+import weakref
 import zlib
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Any, Self
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 
 import numpy as np
+import torch
+from torch import Tensor
 
-from lookalike.mining.rows import FileRows
 from lookalike.utils.files import FULL, DiskFullError, UnwritableError, remove_leftovers, room_for, writable, write_text
 from lookalike.utils.locks import locked
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
+    from collections.abc import Callable, Iterator
 
     from lookalike.utils.arrays import Array
 
 logger = logging.getLogger("lookalike")
 
-CHUNK = 2048  # texts; what a killed run loses, and what the mean is taken from
 NOTE = "done.json"
 FORMAT = 2  # 1 had no checksums
-STORE = re.compile(r"(document|query)-[0-9a-f]{24}")  # what folders of stores are called
+STORE = re.compile(r"(document|query)-[0-9a-f]{24}")  # names of a store's folder
+
+
+class Rows(Protocol):
+    """Embeddings that are read a few at a time."""
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Number of rows and their length."""
+
+    def read(self, ids: Array) -> Tensor:
+        """Read the rows of some ids: float32 [len(ids), dim]."""
+
+    def read_range(self, start: int, stop: int) -> Tensor:
+        """Read rows that follow each other: float32 [stop - start, dim]."""
+
+
+class ArrayRows:
+    """Rows of an array in memory."""
+
+    def __init__(self, array: Array) -> None:
+        self.array = array
+        self.shape = (int(array.shape[0]), int(array.shape[1]))
+
+    def read(self, ids: Array) -> Tensor:
+        """Read the rows of some ids: float32 [len(ids), dim]."""
+        return torch.from_numpy(self.array[ids].astype(np.float32))
+
+    def read_range(self, start: int, stop: int) -> Tensor:
+        """Read rows that follow each other: float32 [stop - start, dim]."""
+        return torch.from_numpy(np.array(self.array[start:stop], np.float32))
+
+
+class FileRows:
+    """Rows of a file.
+
+    Args:
+        path: The file.
+        shape: Number of rows and their length.
+        dtype: The type of their values.
+        offset: Bytes before the first row.
+        places: Maps ids to rows of the file; by default they are the same.
+
+    Example:
+        >>> import tempfile, numpy as np
+        >>> with tempfile.NamedTemporaryFile() as file:
+        ...     np.arange(12, dtype=np.float32).tofile(file.name)
+        ...     FileRows(file.name, (4, 3), np.float32).read(np.array([3, 0])).tolist()
+        [[9.0, 10.0, 11.0], [0.0, 1.0, 2.0]]
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        shape: tuple[int, int],
+        dtype: Any,
+        *,
+        offset: int = 0,
+        places: Callable[[Array], Array] | None = None,
+    ) -> None:
+        self.path, self.shape, self.dtype, self.offset, self.places = path, shape, np.dtype(dtype), offset, places
+        self._file = Path(path).open("rb", buffering=0)  # noqa: SIM115 - stays open until the object goes
+        weakref.finalize(self, self._file.close)
+
+    def read(self, ids: Array) -> Tensor:
+        """Read the rows of some ids, each once and neighbours together: float32 [len(ids), dim]."""
+        rows, inverse = np.unique(ids if self.places is None else self.places(ids), return_inverse=True)
+        read = np.empty((len(rows), self.shape[1]), self.dtype)
+        firsts = np.flatnonzero(np.diff(rows, prepend=-2) != 1)
+        lasts = np.append(firsts, len(rows))[1:]
+        for first, last, row in zip(firsts.tolist(), lasts.tolist(), rows[firsts].tolist(), strict=True):
+            self._fill(read[first:last], row)
+        return torch.from_numpy(read.astype(np.float32, copy=False)[inverse])
+
+    def read_range(self, start: int, stop: int) -> Tensor:
+        """Read rows that follow each other in the file: float32 [stop - start, dim]."""
+        read = np.empty((stop - start, self.shape[1]), self.dtype)
+        self._fill(read, start)
+        return torch.from_numpy(read.astype(np.float32, copy=False))
+
+    def _fill(self, read: Array, row: int) -> None:
+        self._file.seek(self.offset + row * self.shape[1] * self.dtype.itemsize)
+        rest = read.reshape(-1).view(np.uint8).data
+        while len(rest):  # the system may return less than was asked for
+            number = self._file.readinto(rest)
+            if not number:
+                raise ValueError(f"{self.path} ends before row {row + len(read) - 1}: it was cut while it was read.")
+            rest = rest[number:]
+
+
+def rows_of(array: Array) -> Rows:
+    """Return the rows of an array; those of a mapped one are read from its file."""
+    if isinstance(array, np.memmap) and array.flags.c_contiguous and array.filename is not None:
+        return FileRows(array.filename, (array.shape[0], array.shape[1]), array.dtype, offset=array.offset)
+    return ArrayRows(array)
 
 
 class Store:
-    """One row per text in a file, as far as there are any; a context that releases what `claim` holds.
+    """The cache of one list of texts: one row per text, as far as they are encoded.
+
+    A context that releases what `claim` holds.
 
     Args:
-        folder: Belongs to this store alone; it is created by `claim`.
+        folder: Belongs to this store alone; `claim` creates it.
         n: Number of texts.
-        dtype: Of the rows: float32 for embeddings, uint8 for codes.
+        dtype: The type of the rows: float32 for embeddings, uint8 for codes.
     """
+
+    CHUNK: ClassVar = 2048  # texts: what a killed run loses, and what the mean is taken from
 
     def __init__(self, folder: Path, n: int, dtype: type[np.float32 | np.uint8]) -> None:
         self.folder, self.n, self.dtype = folder, n, np.dtype(dtype)
-        self.num_chunks = -(-n // CHUNK)
+        self.num_chunks = -(-n // self.CHUNK)
         self._held = ExitStack()
         self._claimed = self._warned = False
         self._checksums: list[int | None] = []
@@ -65,11 +166,11 @@ class Store:
 
     @property
     def kept(self) -> int:
-        """How many texts are on disk."""
+        """Number of texts on disk."""
         return sum(len(self.chunk(j)) for j, checksum in enumerate(self._checksums) if checksum is not None)
 
     def chunk(self, j: int) -> range:
-        """Return the numbers of the texts that chunk j holds."""
+        """Return the numbers of the texts in chunk j."""
         return range(j, self.n, self.num_chunks)
 
     def read(self, j: int) -> Array | None:
@@ -89,10 +190,10 @@ class Store:
         return rows.view(self.dtype).reshape(-1, self.width)
 
     def claim(self) -> None:
-        """Make this the one process that writes; chunks that another one wrote in the meantime are found.
+        """Become the one process that writes, and find the chunks that another one has written in the meantime.
 
         Raises:
-            FolderInUseError: Another process writes; the message names it.
+            FolderInUseError: Another process is writing; the message names it.
             UnwritableError: The folder cannot be written to.
         """
         if self._claimed:
@@ -106,18 +207,16 @@ class Store:
         self._load_note()
 
     def write(self, j: int, rows: Array) -> None:
-        """Write a chunk, [texts, width]; call `claim` before.
+        """Write a chunk, [texts, width]; call `claim` first.
 
         Raises:
-            DiskFullError: There is no room; the other chunks are kept.
+            DiskFullError: There is no room; the other chunks stay.
             UnwritableError: The folder cannot be written to.
         """
         if rows.shape[1] != self.width:
             self._checksums, self.width = [None] * self.num_chunks, rows.shape[1]
         data = np.ascontiguousarray(rows, self.dtype).data.cast("B")
-        kept = (
-            f"{self.kept:,} of {self.n:,} texts are kept in {self.folder}; make room and run the same again to resume"
-        )
+        kept = f"{self.kept:,} of {self.n:,} texts are kept in {self.folder}; make room and run it again to resume"
         with self._writing(kept):
             self._file.touch()
             with self._file.open("r+b") as file:
@@ -147,7 +246,7 @@ class Store:
         return chunk * (self.n // self.num_chunks) + np.minimum(chunk, self.n % self.num_chunks)
 
     def _places(self, ids: Array) -> Array:
-        """Return where texts stand in the file."""
+        """Map numbers of texts to rows of the file."""
         places: Array = self._start(ids % self.num_chunks) + ids // self.num_chunks
         return places
 
@@ -168,7 +267,7 @@ class Store:
         self._checksums, self.width = checksums, width
 
     def _warn(self, what: str) -> None:
-        """Say once that something has to be encoded again."""
+        """Log once that something has to be encoded again."""
         if not self._warned:
             logger.warning("%s %s.", self.folder, what)
         self._warned = True
@@ -176,7 +275,7 @@ class Store:
     @contextmanager
     def _writing(self, then: str) -> Iterator[None]:
         """Report in one sentence that a file cannot be written, and what to do `then` if the disk is full."""
-        with room_for("what was encoded", then):
+        with room_for("encoded texts", then):
             try:
                 yield
             except (DiskFullError, UnwritableError):
@@ -190,7 +289,7 @@ class Store:
 
 
 def remove_stores(folder: Path, *, only_empty: bool = False) -> None:
-    """Remove the stores in a folder, or those without a single chunk, and nothing else that is there."""
+    """Remove the stores in a folder, or those without a single chunk, and nothing else."""
     for path in folder.iterdir():
         if STORE.fullmatch(path.name) and not (only_empty and (path / NOTE).exists()):
             shutil.rmtree(path, ignore_errors=True)

@@ -1,187 +1,289 @@
-"""Pairs of texts and a model -> negatives: encode, search, score, select."""
+"""Pairs of texts and a model -> rows with hard negatives: `mine_hard_negatives`, as in sentence-transformers."""
 
 from __future__ import annotations
 
-import shutil
-import tempfile
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from pathlib import Path
+import logging
+import time
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
+from rich.console import Console
 
-from lookalike.mining.candidates import Searched
-from lookalike.mining.encoding import Encoded, Encoder
-from lookalike.mining.options import MISSING, Options
-from lookalike.mining.rescoring import Floats
-from lookalike.mining.selection import Tally, selected
-from lookalike.search import search_device
-from lookalike.utils.progress import progress_bar
+from lookalike.mining import Search, Selection, Strategy
+from lookalike.mining.encoding import Encoder, folder_or_temporary, judging
+from lookalike.mining.formats import Layout, make_dataset, make_rows, output_suffixes, writing_rows
+from lookalike.mining.outputs import (
+    Tally,
+    checked_output,
+    interruptible,
+    print_written,
+    reserved,
+    work_folder,
+    write_summary,
+)
+from lookalike.mining.pipeline import QUERIES
+from lookalike.mining.sources import (
+    FROM_TEXTS,
+    check_models,
+    check_prompts,
+    checked_texts,
+    load_models,
+    make_pairs,
+)
+from lookalike.mining.store import Store
+from lookalike.negatives.filters import Filters
+from lookalike.utils.checks import checked_positive
+from lookalike.utils.imports import optional_import
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
 
-    from lookalike.mining.candidates import Candidates
-    from lookalike.mining.pairs import Pairs
+    from lookalike.mining.formats import Row
+    from lookalike.mining.sources import Pairs
 
-
-@dataclass(frozen=True, kw_only=True)
-class Prompts:
-    """What stands before texts when they are encoded."""
-
-    query: str | None = None
-    query_name: str | None = None
-    corpus: str | None = None
-    corpus_name: str | None = None
+logger = logging.getLogger("lookalike")
 
 
-class MiningInterrupted(KeyboardInterrupt):
-    """Somebody pressed Ctrl-C while texts were encoded or searched; says how much of the encoding is kept."""
-
-    def __init__(self, kept: int, total: int, folder: Path) -> None:
-        super().__init__(f"{kept:,} of {total:,} texts are encoded and kept in {folder}")
-        self.kept, self.total, self.folder = kept, total, folder
-
-
-@dataclass(frozen=True)
-class Mined:
-    """The negatives of every query, best first, padded with -1 and minus infinity."""
-
-    pairs: Pairs
-    indices: Tensor  # int64 [q, num_negatives], into the corpus
-    scores: Tensor  # float32 [q, num_negatives]
-    positive_scores: Tensor  # float32 [p]
-    tally: Tally
-
-
-def mine_texts(
-    pairs: Pairs,
+def mine_hard_negatives(
+    dataset: Any,
     model: Any,
-    options: Options,
-    *,
-    prompts: Prompts | None = None,
+    anchor_column_name: str | None = None,
+    positive_column_name: str | None = None,
+    corpus: Sequence[str] | None = None,
     cross_encoder: Any = None,
+    range_min: int = 0,
+    range_max: int | None = None,
+    max_score: float | None = None,
+    min_score: float | None = None,
+    absolute_margin: float | None = None,
+    relative_margin: float | None = None,
+    num_negatives: int = 3,
+    sampling_strategy: Strategy = "top",
+    query_prompt_name: str | None = None,
+    query_prompt: str | None = None,
+    corpus_prompt_name: str | None = None,
+    corpus_prompt: str | None = None,
+    include_positives: bool = False,
+    output_format: str = "triplet",
+    output_scores: bool = False,
     batch_size: int = 32,
-    multi_process: list[str] | bool = False,
+    faiss_batch_size: int = QUERIES,
+    use_faiss: bool = False,  # noqa: ARG001 - the search is in bits either way
+    use_multi_process: list[str] | bool = False,
+    verbose: bool = True,
     cache_folder: str | Path | None = None,
-    progress: bool = False,
-) -> Mined:
-    """Find the negatives of every query.
+    as_triplets: bool | None = None,
+    margin: float | None = None,
+    *,
+    bits: int = 512,
+    rescore: bool = True,
+    oversampling: int | None = None,
+    seed: int | None = None,
+    device: str | None = None,
+    output: str | Path | None = None,
+    force: bool = False,
+    source: Mapping[str, Any] | None = None,
+) -> Any:
+    """Add hard negatives to pairs of texts: `sentence_transformers.util.mine_hard_negatives`, searched in bits.
+
+    Arguments, columns, rows and their order are those of sentence-transformers; the arguments after `margin` are new.
+    Embeddings are hashed as they leave the model, a few thousand at a time, and the corpus never exists as floats in
+    memory. The bits find a shortlist, and its floats, which are kept in a file, give its order and its scores.
 
     Args:
-        pairs: Queries, corpus and positives.
-        model: A `SentenceTransformer`.
-        options: How many negatives and which.
-        prompts: What stands before texts.
-        cross_encoder: A `CrossEncoder` whose scores the filters are applied to.
-        batch_size: Texts encoded at a time.
-        multi_process: Encode on several devices.
-        cache_folder: Where codes and floats are kept; by default a temporary folder.
-        progress: Show bars on a terminal.
+        dataset: A `datasets.Dataset` of pairs. A query in several rows has several positives.
+        model: A `SentenceTransformer`, or the folder or name of one.
+        anchor_column_name: The column of queries; by default the first one.
+        positive_column_name: The column of the texts that answer them; by default the second one.
+        corpus: Further texts that may become negatives.
+        cross_encoder: A `CrossEncoder`, or the folder or name of one; the filters below then apply to its scores.
+        range_min: Skip this many of the nearest candidates.
+        range_max: Highest rank to consider; by default as many as the filters are likely to need.
+        max_score: Drop candidates that score higher.
+        min_score: Drop candidates that score lower.
+        absolute_margin: Drop candidates above the lowest score of the query's positives minus this.
+        relative_margin: Drop candidates above that score minus this fraction of its magnitude.
+        num_negatives: Negatives per query.
+        sampling_strategy: Take the "top" candidates that are left, or "random" ones.
+        query_prompt_name: The name of one of the model's prompts, for queries.
+        query_prompt: The prompt itself.
+        corpus_prompt_name: The name of one of the model's prompts, for the corpus.
+        corpus_prompt: The prompt itself.
+        include_positives: Keep positives among the candidates; the format is then "n-tuple".
+        output_format: "triplet", "n-tuple", "labeled-pair" or "labeled-list"; also "flagembedding" or "tevatron".
+        output_scores: Add scores, or have them in place of labels.
+        batch_size: Texts to encode at a time.
+        faiss_batch_size: Queries to search at a time, at most.
+        use_faiss: Has no effect: the search is in bits.
+        use_multi_process: Encode on several devices, all or those of a list.
+        verbose: Print statistics, and show progress on a terminal.
+        cache_folder: Keep codes and floats here: a run that was stopped resumes with what it has encoded, and another
+            run with the same model and texts encodes nothing. One process at a time may add to it.
+        as_triplets: Deprecated: `output_format` is "triplet" or "n-tuple".
+        margin: Deprecated: `absolute_margin`.
+        bits: Length of the codes, a multiple of 8.
+        rescore: Score a shortlist with floats. Otherwise no floats are kept, and a score is the cosine that a Hamming
+            distance h implies, cos(pi * h / bits).
+        oversampling: Length of the shortlist, in multiples of the candidates considered; by default 4, and at least 64
+            candidates.
+        seed: Seed of random sampling; by default Python's global generator, as in sentence-transformers.
+        device: Where to put models that are given by name; by default sentence-transformers chooses.
+        output: Write the rows to this .jsonl or .parquet file, as they come, and a summary beside it. Keep what is
+            encoded in a folder beside it, unless there is a `cache_folder`, until the file is complete.
+        force: Overwrite the output.
+        source: Values to record in the summary, such as the file that the pairs come from.
+
+    Returns:
+        A `datasets.Dataset`, or with an `output` the `Summary` of what was written. A query without a negative is left
+        out and reported, never padded.
 
     Raises:
-        MiningInterrupted: Ctrl-C was pressed, and there is a cache folder to resume from.
-        FolderInUseError: Another process encodes the same texts in the same cache folder.
+        ImportError: datasets or sentence-transformers is not installed.
+        TypeError: A text is not a string, or an argument has the wrong type.
+        ValueError: There are no such columns, a text is empty, or an argument is out of range.
+        DiskFullError: There is no room for codes, floats or rows; what was encoded is kept.
+        UnwritableError: The cache folder cannot be written to.
+        FolderInUseError: Another process writes the same output, or encodes the same texts in the same cache folder.
+        MiningInterrupted: Ctrl-C was pressed; says what the next run resumes from.
+
+    Examples:
+        >>> from lookalike import mine_hard_negatives
+        >>> model = SentenceTransformer("all-MiniLM-L6-v2")  # doctest: +SKIP
+        >>> pairs = Dataset.from_json("pairs.jsonl")  # doctest: +SKIP
+        >>> triplets = mine_hard_negatives(pairs, model, relative_margin=0.05)  # doctest: +SKIP
+
+        Errors come before anything is encoded:
+
+        >>> mine_hard_negatives({"query": ["one"], "answer": ["1"]}, "all-MiniLM-L6-v2")
+        Traceback (most recent call last):
+        ...
+        TypeError: dataset must be a datasets.Dataset, got dict; make one with Dataset.from_dict.
     """
-    prompts = prompts or Prompts()
-    kept: dict[str, int] = {}
-    with _folder(cache_folder) as folder, _interruptions(kept, pairs, cache_folder):
-        with _pool(model, multi_process) as pool:
-            encoder = Encoder(
-                model, folder, options.bits, options.center, bool(options.rescore), batch_size, pool, progress, kept
-            )
-            corpus = encoder.encoded("document", pairs.corpus, prompts.corpus, prompts.corpus_name)
-            # Queries are centred by the mean of the corpus: codes are comparable only if both are seen from one point.
-            queries = encoder.encoded("query", pairs.queries, prompts.query, prompts.query_name, corpus.mean)
-        farthest = options.farthest(pairs.most_rows, cross_encoded=cross_encoder is not None)
-        wanted = farthest + pairs.most_rows
-        shortlist = options.shortlist(wanted)
-        device = search_device(torch.device(model.device), options.bits, shortlist)
-        searched = Searched(
-            queries.codes,
-            corpus.codes.to(device),
-            pairs.offsets,
-            pairs.positives,
-            _floats(queries, corpus, model),
-        )
-        tally = Tally()
-        parts = []
-        rescored = cross_encoder is not None and options.filters_on_scores
-        with (
-            _pool(cross_encoder, multi_process and rescored) as pool,
-            progress_bar(f"mining {len(pairs.queries):,} queries", len(pairs.queries), shown=progress) as bar,
-        ):
-            for part in searched.candidates(wanted, shortlist, options.queries_at_a_time):
-                if rescored:
-                    part = cross_encoded(part, pairs, cross_encoder, batch_size, pool)  # noqa: PLW2901
-                parts.append((*selected(part, options, farthest, tally), part.positive_scores))
-                bar.advance(len(part.scores))
-        scores, indices, positive_scores = (torch.cat(tensors) for tensors in zip(*parts, strict=True))
-    return Mined(pairs, indices, scores, positive_scores, tally)
-
-
-def cross_encoded(part: Candidates, pairs: Pairs, cross_encoder: Any, batch_size: int, pool: Any) -> Candidates:
-    """The same candidates with the scores of a cross-encoder."""
-    there = part.indices >= 0
-    rows = there.nonzero()[:, 0] + part.first
-    candidates = [
-        (pairs.queries[q], pairs.corpus[i]) for q, i in zip(rows.tolist(), part.indices[there].tolist(), strict=True)
-    ]
-    first, last = pairs.offsets[part.first], pairs.offsets[part.first + len(part.scores)]
-    listed = zip((part.owners + part.first).tolist(), pairs.positives[first:last].tolist(), strict=True)
-    answers = [(pairs.queries[q], pairs.corpus[i]) for q, i in listed]
-    more = {} if pool is None else {"pool": pool}
-    found = cross_encoder.predict(
-        [*candidates, *answers], batch_size=batch_size, convert_to_tensor=True, show_progress_bar=False, **more
+    output_format, output_scores, absolute_margin = _modernized(
+        output_format, output_scores, absolute_margin, as_triplets=as_triplets, margin=margin
     )
-    found = found.float().cpu()
-    scores = torch.full(part.scores.shape, MISSING)
-    scores[there] = found[: len(candidates)]
-    return replace(part, scores=scores, positive_scores=found[len(candidates) :])
+    selection = Selection(
+        num_negatives=num_negatives,
+        sampling_strategy=sampling_strategy,
+        seed=seed,
+        include_positives=include_positives,
+    )
+    filters = Filters(
+        range_min=range_min,
+        range_max=range_max,
+        max_score=max_score,
+        min_score=min_score,
+        absolute_margin=absolute_margin,
+        relative_margin=relative_margin,
+    )
+    filters.check_room(num_negatives, "num_negatives")
+    search = Search(bits=bits, rescore=rescore, oversampling=oversampling)
+    checked_positive("faiss_batch_size", faiss_batch_size)
+    if include_positives and output_format != "n-tuple":
+        logger.warning("include_positives gives n-tuples, as only their order tells positives from negatives.")
+        output_format = "n-tuple"
+    path = checked_output(output, output_suffixes(output_format), force=force)
+    check_models(model, cross_encoder, device, query_prompt_name, corpus_prompt_name)
+    if path is None:
+        optional_import("datasets", *FROM_TEXTS)
+    anchor, positive = _columns(dataset, anchor_column_name, positive_column_name)
+    layout = Layout(output_format, num_negatives, output_scores, anchor, positive)
+    pairs = make_pairs(
+        checked_texts(f"column {anchor!r}", dataset[anchor]),
+        checked_texts(f"column {positive!r}", dataset[positive]),
+        None if corpus is None else checked_texts("corpus", corpus),
+    )
+    console, tally, kept, result = Console(quiet=not verbose), Tally(), dict[str, int](), None
+    console.print(f"{len(pairs.queries):,} queries, {len(pairs.corpus):,} texts to search.", highlight=False)
+    cache = work_folder(path) if cache_folder is None and path is not None else cache_folder
+    with interruptible(path, lambda: _kept(kept, pairs, cache)):
+        with reserved(path, force=force), folder_or_temporary(cache) as folder:
+            model, cross_encoder = load_models(model, cross_encoder, device, progress=verbose)
+            check_prompts(model, query_prompt_name, corpus_prompt_name)
+            began = time.perf_counter()
+            encoder = Encoder(model, folder, search, batch_size, use_multi_process, verbose, kept)
+            problem = encoder.encode(pairs, (query_prompt, query_prompt_name), (corpus_prompt, corpus_prompt_name))
+            with judging(cross_encoder if filters.on_scores else None, pairs, batch_size, use_multi_process) as judge:
+                parts = problem.mine(
+                    selection,
+                    filters,
+                    search,
+                    device=torch.device(model.device),
+                    judge=judge,
+                    queries_at_a_time=faiss_batch_size,
+                    progress=verbose,
+                )
+                rows = make_rows(pairs, tally.counted(parts), layout)
+                if path is None:
+                    result = make_dataset(rows, layout)
+                    summary = tally.summary(len(pairs.corpus))
+                else:
+                    then = f"what was encoded is kept in {cache}; make room and run it again"
+                    with writing_rows(path, _refusing_none(rows, tally), then) as number:
+                        summary, seconds = tally.summary(len(pairs.corpus)), time.perf_counter() - began
+                        more = {"seconds": seconds, "rows": number, "source": source, "pairs": pairs.num_rows}
+                        write_summary(path, summary, selection, filters, search, **more)
+        summary.show(console, num_negatives)
+        if path is not None:
+            print_written(console, path, number)
+        if not verbose and (without := sum(summary.queries_without.values())):
+            logger.warning("%d of %d queries have no negative left.", without, len(pairs.queries))
+    return summary if path is not None else result
 
 
-def _floats(queries: Encoded, corpus: Encoded, model: Any) -> Floats | None:
-    """Embeddings are normalised, so that dot products and cosines are one; other similarities are asked for."""
-    if queries.floats is None or corpus.floats is None:
+def _refusing_none(rows: Iterator[Row], tally: Tally) -> Iterator[Row]:
+    """Pass rows on.
+
+    Raises:
+        ValueError: No query has a negative.
+    """
+    yield from rows
+    tally.check_any()
+
+
+def _modernized(
+    output_format: str, scores: bool, absolute: float | None, *, as_triplets: bool | None, margin: float | None
+) -> tuple[str, bool, float | None]:
+    """Translate deprecated arguments."""
+    if as_triplets is not None:
+        output_format = "triplet" if as_triplets else "n-tuple"
+        logger.warning("as_triplets is deprecated: pass output_format=%r.", output_format)
+    if output_format == "n-tuple-scores":
+        logger.warning("output_format='n-tuple-scores' is deprecated: pass 'n-tuple' and output_scores=True.")
+        output_format, scores = "n-tuple", True
+    if margin is not None:
+        logger.warning("margin is deprecated: pass absolute_margin=%s.", margin)
+        absolute = margin
+    return output_format, scores, absolute
+
+
+def _columns(dataset: Any, anchor: str | None, positive: str | None) -> tuple[str, str]:
+    """Return the names of the columns of queries and positives."""
+    if not hasattr(dataset, "column_names") or isinstance(dataset.column_names, dict):
+        hint = "take one of its splits" if hasattr(dataset, "column_names") else "make one with Dataset.from_dict"
+        raise TypeError(f"dataset must be a datasets.Dataset, got {type(dataset).__name__}; {hint}.")
+    names = list(dataset.column_names)
+    for name, argument in ((anchor, "anchor_column_name"), (positive, "positive_column_name")):
+        if name is not None and name not in names:
+            raise ValueError(f"{argument} is {name!r}, but the data set has the columns {', '.join(names)}.")
+    if len(names) < 2:
+        found = ", ".join(names) or "none"
+        raise ValueError(f"the data set must have two columns, queries and positives, got {found}.")
+    if len(dataset) == 0:
+        raise ValueError("the data set has no rows; mining needs pairs of a query and a positive.")
+    return anchor or names[0], positive or names[1]
+
+
+def _kept(kept: dict[str, int], pairs: Pairs, cache: str | Path | None) -> str | None:
+    """Say what the next run can resume from."""
+    if cache is None:
         return None
-    similarity = None if model.similarity_fn_name in ("cosine", "dot") else model.similarity_pairwise
-    return Floats(queries.floats, corpus.floats, similarity)
-
-
-@contextmanager
-def _folder(given: str | Path | None) -> Iterator[Path]:
-    """The folder that was given, or one that is gone afterwards."""
-    if given is not None:
-        yield Path(given)
-        return
-    folder = Path(tempfile.mkdtemp(prefix="lookalike-"))
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-@contextmanager
-def _interruptions(kept: dict[str, int], pairs: Pairs, folder: str | Path | None) -> Iterator[None]:
-    """Say on Ctrl-C what a run can resume from."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        if folder is None:
-            raise
-        raise MiningInterrupted(sum(kept.values()), len(pairs.corpus) + len(pairs.queries), Path(folder)) from None
-
-
-@contextmanager
-def _pool(model: Any, devices: list[str] | bool) -> Iterator[Any]:
-    """Processes that encode, where they are asked for."""
-    if not devices:
-        yield None
-        return
-    pool = model.start_multi_process_pool(target_devices=None if isinstance(devices, bool) else devices)
-    try:
-        yield pool
-    finally:
-        model.stop_multi_process_pool(pool)
+    number, total = sum(kept.values()), len(pairs.corpus) + len(pairs.queries)
+    if number:
+        return (
+            f"Interrupted: {number:,} of {total:,} texts are encoded and kept in {cache}; the next run resumes from "
+            "there."
+        )
+    before = f"the first chunk of up to {Store.CHUNK:,} texts" if kept else "anything"
+    return f"Interrupted before {before} was encoded: nothing new is kept."

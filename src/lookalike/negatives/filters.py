@@ -1,11 +1,9 @@
-"""Which neighbours count as hard negatives: rank window, scores, margins, exclusions."""
+"""Which neighbours count as hard negatives: rank window, scores, margins, exclusions; imports no torch."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
-
-import torch
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -97,7 +95,7 @@ class Filters:
         masks: dict[str, Tensor] = {}
         if self.uses_positives:
             assert positives is not None  # noqa: S101 - our own invariant
-            bounded = torch.isfinite(positives)[:, None]
+            bounded = positives.isfinite()[:, None]
             hardest = positives[:, None]
             if self.absolute_margin is not None:
                 masks["absolute_margin"] = bounded & (scores + self.absolute_margin > hardest)

@@ -1,23 +1,17 @@
-"""Mining that was stopped goes on with what it has encoded, whatever stopped it."""
+"""A run that was stopped resumes with what it has encoded, whatever stopped it."""
 
 import os
 import resource
-import signal
-import subprocess
-import sys
-from contextlib import contextmanager
 
-import numpy as np
 import pytest
 import torch
 
 from lookalike import mine_hard_negatives
-from lookalike.mining import encoding, store
 from lookalike.mining.encoding import checksum, fingerprint
 from lookalike.mining.store import Store
 from lookalike.utils.files import DiskFullError, UnwritableError
 from lookalike.utils.locks import FolderInUseError, locked
-from tests.processes import first_line
+from tests.mining.killed import CHUNK, mining_until
 
 pytest.importorskip("sentence_transformers")
 datasets = pytest.importorskip("datasets")
@@ -51,8 +45,7 @@ class Counting:
 
 @pytest.fixture(autouse=True)
 def small_chunks(monkeypatch):
-    for module in (store, encoding):
-        monkeypatch.setattr(module, "CHUNK", 16)
+    monkeypatch.setattr(Store, "CHUNK", CHUNK)
 
 
 def mined(dataset, model, folder, **options):
@@ -75,9 +68,11 @@ def test_a_stopped_run_goes_on_and_ends_the_same(dataset, model, tmp_path, resco
     assert again.encoded == 0
 
 
-def test_other_filters_and_bits_encode_nothing_other_texts_prompts_and_models_do(dataset, model, tmp_path, more_texts):
+def test_other_filters_and_bits_encode_nothing_other_texts_prompts_and_models_do(
+    dataset, model, other_model, tmp_path, more_texts
+):
     mined(dataset, model, tmp_path)
-    for options in ({"bits": 128}, {"num_negatives": 1, "relative_margin": 0.1}, {"rescore": 9}):
+    for options in ({"bits": 128}, {"num_negatives": 1, "relative_margin": 0.1}, {"oversampling": 9}):
         counting = Counting(model)
         mined(dataset, counting, tmp_path, **options)
         assert counting.encoded == 0, options
@@ -86,57 +81,15 @@ def test_other_filters_and_bits_encode_nothing_other_texts_prompts_and_models_do
         mined(dataset, counting, tmp_path, **options)
         assert counting.encoded > 0, options
     with torch.no_grad():
-        weight = next(model.parameters())
-        weight[7, 3] += 1  # trained further: the same name, one value differs
-    try:
-        counting = Counting(model)
-        mined(dataset, counting, tmp_path)
-        assert counting.encoded > 0
-    finally:
-        with torch.no_grad():
-            weight[7, 3] -= 1
+        next(other_model.parameters())[7, 3] += 1  # trained further: the same name, one value differs
+    counting = Counting(other_model)
+    mined(dataset, counting, tmp_path)
+    assert counting.encoded > 0
 
 
-KILLED = """
-import sys
-from lookalike.mining import encoding, store
-store.CHUNK = encoding.CHUNK = 16
-from datasets import load_from_disk
-from sentence_transformers import SentenceTransformer
-from lookalike import mine_hard_negatives
-model = SentenceTransformer(sys.argv[1], device="cpu")
-encode = model.encode_document
-chunks = 0
-def stopping(*arguments, **options):
-    global chunks
-    chunks += 1
-    if chunks == int(sys.argv[4]):
-        print("waiting", flush=True)
-        sys.stdin.read()
-    return encode(*arguments, **options)
-model.encode_document = stopping
-mine_hard_negatives(load_from_disk(sys.argv[2]), model, verbose=False, cache_folder=sys.argv[3])
-"""
-
-
-@contextmanager
-def encoding_until(chunk, *arguments):
-    """A process that is about to encode a chunk, counted from 1; in the end it is killed."""
-    command = [sys.executable, "-c", KILLED, *map(str, arguments), str(chunk)]
-    with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-    ) as process:
-        try:
-            assert first_line(process.stdout) == "waiting\n"
-            yield process
-        finally:
-            process.send_signal(signal.SIGKILL)
-
-
-def test_killed_for_good_a_run_loses_one_chunk_at_most(dataset, model, model_folder, tmp_path):
-    dataset.save_to_disk(tmp_path / "data")
+def test_killed_for_good_a_run_loses_one_chunk_at_most(dataset, model, model_folder, pairs, tmp_path):
     work = tmp_path / "work"
-    with encoding_until(3, model_folder, tmp_path / "data", work):
+    with mining_until(3, model_folder, pairs, work):
         pass
     counting = Counting(model)
     got = mined(dataset, counting, work)
@@ -180,14 +133,6 @@ def test_a_hole_of_zeros_is_found(dataset, model, tmp_path):
     assert counting.encoded == 16
 
 
-def test_no_byte_of_the_notes_can_spoil_the_result(dataset, model, tmp_path):
-    expected = mined(dataset, model, tmp_path).to_dict()
-    note = store_of(tmp_path, "document") / "done.json"
-    for place in range(0, note.stat().st_size, 3):
-        flipped(note, place)
-        assert mined(dataset, model, tmp_path).to_dict() == expected, place
-
-
 @pytest.mark.parametrize(
     ("damage", "encoded"),
     [("cut", 64), ("cut in the middle", 32), ("nonsense", 64), ("brackets", 64), ("gone", 64), ("another version", 64)],
@@ -224,10 +169,9 @@ def test_a_folder_that_cannot_be_used_is_named_in_one_sentence(dataset, model, t
         mined(dataset, model, tmp_path / "work")
 
 
-def test_one_process_at_a_time_encodes_the_same_texts(dataset, model, model_folder, tmp_path, more_texts):
-    dataset.save_to_disk(tmp_path / "data")
+def test_one_process_at_a_time_encodes_the_same_texts(dataset, model, model_folder, pairs, tmp_path, more_texts):
     work = tmp_path / "work"
-    with encoding_until(1, model_folder, tmp_path / "data", work) as process:
+    with mining_until(1, model_folder, pairs, work) as process:
         with pytest.raises(FolderInUseError, match=rf"document-\w+ is in use by process {process.pid} \("):
             mined(dataset, model, work)
         mined(dataset, model, work, corpus=more_texts)  # other texts have a folder of their own
@@ -257,27 +201,11 @@ def test_a_full_disk_loses_nothing(dataset, model, tmp_path):
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     sentence = str(caught.value)
-    assert "no room left for what was encoded" in sentence
+    assert "no room left for encoded texts" in sentence
     assert "32 of 64 texts are kept in" in sentence
     counting = Counting(model)
     assert mined(dataset, counting, tmp_path / "work").to_dict() == expected.to_dict()
     assert counting.encoded == 64 - 32 + len(set(dataset["query"]))
-
-
-@pytest.mark.parametrize("n", [1, 15, 16, 17, 31, 33, 100])
-def test_rows_are_found_by_the_number_of_their_text(tmp_path, n):
-    values = np.arange(n * 3, dtype=np.float32).reshape(n, 3)
-    with Store(tmp_path / "store", n, np.float32) as kept:
-        kept.claim()
-        for j in reversed(range(kept.num_chunks)):
-            assert len(kept.chunk(j)) <= 16
-            kept.write(j, values[list(kept.chunk(j))])
-        ids = np.random.default_rng(0).integers(0, n, 50)
-        assert np.array_equal(kept.rows().read(ids).numpy(), values[ids])
-    reopened = Store(tmp_path / "store", n, np.float32)
-    assert (reopened.kept, reopened.width) == (n, 3)
-    for j in range(kept.num_chunks):
-        assert np.array_equal(reopened.read(j), values[list(reopened.chunk(j))])
 
 
 def test_checksums_tell_texts_and_weights_apart():

@@ -1,0 +1,253 @@
+"""An output is there whole or not at all, whatever stops the run, and its summary and scores belong to it."""
+
+import errno
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from lookalike import mine_hard_negatives
+from lookalike.mining import MiningInterrupted, Summary, embeddings, mine_embeddings, outputs, store, texts
+from lookalike.mining.store import Store
+from lookalike.utils.files import DiskFullError, UnwritableError
+from lookalike.utils.locks import FolderInUseError, locked
+
+pytest.importorskip("sentence_transformers")
+pytest.importorskip("datasets")
+
+
+@pytest.fixture(params=["out.jsonl", "out.npy", "out.parquet"])
+def mine_to(request, dataset, model, tmp_path):
+    """A function that writes rows of texts, or row numbers, and its output."""
+    output = tmp_path / request.param
+    x = np.random.default_rng(0).standard_normal((40, 16)).astype(np.float32)
+
+    def write(**options):
+        if output.suffix == ".jsonl":
+            return mine_hard_negatives(dataset, model, verbose=False, output=output, **options)
+        return mine_embeddings(x, bits=64, verbose=False, output=output, **options)
+
+    return write, output
+
+
+def stopped(*_, **__):
+    raise KeyboardInterrupt
+
+
+def cache_of(output):
+    return output.with_name(f"{output.name}.cache")
+
+
+def test_the_summary_is_printed_and_written(dataset, model, tmp_path, capsys):
+    output = tmp_path / "out.jsonl"
+    summary = mine_hard_negatives(dataset, model, output=output, max_score=0.85, min_score=0.8)
+    shown = capsys.readouterr().out
+    written = json.loads((tmp_path / "out.summary.json").read_text())
+    assert written["rows"] == len(output.read_text().splitlines())
+    assert Summary(**{name: written[name] for name in Summary.__dataclass_fields__}) == summary
+    short, without = (sum(reasons.values()) for reasons in (summary.queries_short, summary.queries_without))
+    assert summary.queries == summary.queries_complete + short + without == 62
+    assert min(short, without, summary.queries_complete, *summary.dropped.values()) > 0
+    assert f"max_score dropped {summary.dropped['max_score']:,} candidates" in shown
+    assert "have no negative and are left out: " in shown
+    assert f"│ count  │ {summary.scores['positives']['count']:>9}" in shown
+    assert 0.8 <= summary.scores["negatives"]["min"] <= summary.scores["negatives"]["max"] <= 0.85
+    assert shown.endswith(f"Written: {output} ({written['rows']:,} rows), out.summary.json\n")
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"min_score": 0.9999}, r"no query has a negative left \(min_score\), so nothing is written; loosen"),
+        ({"min_score": 0.9999, "output_format": "labeled-pair"}, r"no query has a negative left \(min_score\)"),
+        ({"num_negatives": 80, "output_format": "n-tuple"}, "nothing to write to .* lower num_negatives"),
+    ],
+)
+def test_an_output_without_negatives_is_not_written(dataset, model, tmp_path, options, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        mine_hard_negatives(dataset, model, output=tmp_path / "out.jsonl", verbose=False, **options)
+    assert [path.name for path in tmp_path.iterdir()] == ["out.jsonl.cache"]  # the next run encodes nothing
+
+
+def test_a_disk_that_fills_up_at_the_end_loses_nothing(dataset, model, tmp_path, monkeypatch):
+    output = tmp_path / "out.jsonl"
+    made = texts.make_rows
+
+    def filling(*arguments):
+        yield next(made(*arguments))
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(texts, "make_rows", filling)
+        with pytest.raises(DiskFullError) as caught:
+            mine_hard_negatives(dataset, model, output=output, verbose=False)
+    assert f"no room left for {output} (No space left on device): what was encoded is kept" in str(caught.value)
+    assert not output.exists()
+    assert not list(tmp_path.glob("*.tmp"))
+    for name in ("encode_query", "encode_document"):
+        monkeypatch.setattr(model, name, stopped)
+    mine_hard_negatives(dataset, model, output=output, verbose=False)
+    assert not cache_of(output).exists()
+
+
+@pytest.mark.parametrize(("chunks", "kept"), [(0, None), (2, 32)])
+def test_interrupted_it_says_what_is_kept(dataset, model, tmp_path, monkeypatch, chunks, kept):
+    """Ctrl-C comes after some chunks of 16 texts."""
+    output = tmp_path / "out.jsonl"
+    monkeypatch.setattr(Store, "CHUNK", 16)
+    encode, calls = model.encode_document, []
+
+    def stopping(*arguments, **options):
+        if len(calls) == chunks:
+            raise KeyboardInterrupt
+        calls.append(arguments)
+        return encode(*arguments, **options)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(model, "encode_document", stopping)
+        with pytest.raises(MiningInterrupted) as caught:
+            mine_hard_negatives(dataset, model, output=output, verbose=False)
+    cache = cache_of(output)
+    if kept is None:
+        assert str(caught.value).startswith("Interrupted before the first chunk of up to 16 texts was encoded")
+        assert not cache.exists()
+    else:
+        sentence = f"{kept} of 126 texts are encoded and kept in {cache}; the next run resumes from there."
+        assert str(caught.value) == f"Interrupted: {sentence}"
+    mine_hard_negatives(dataset, model, output=output, verbose=False)
+    assert not cache.exists()
+
+
+def test_interrupted_while_it_writes_it_keeps_what_was_encoded(dataset, model, model_folder, tmp_path, monkeypatch):
+    output = tmp_path / "out.jsonl"
+    with monkeypatch.context() as patched:
+        patched.setattr(texts, "make_rows", stopped)
+        with pytest.raises(MiningInterrupted, match=r"126 of 126 texts are encoded and kept in .*out\.jsonl\.cache"):
+            mine_hard_negatives(dataset, model, output=output, verbose=False)
+    with monkeypatch.context() as patched:
+        patched.setattr(texts, "load_models", stopped)
+        with pytest.raises(MiningInterrupted, match="Interrupted before anything was encoded: nothing new is kept"):
+            mine_hard_negatives(dataset, str(model_folder), output=tmp_path / "other.jsonl", verbose=False)
+    assert [path.name for path in tmp_path.iterdir()] == ["out.jsonl.cache"]
+
+
+def test_interrupted_with_what_others_have_cached_it_claims_nothing(dataset, model_folder, tmp_path, monkeypatch):
+    options = {"cache_folder": tmp_path / "cache", "verbose": False}
+    mine_hard_negatives(dataset, str(model_folder), output=tmp_path / "first.jsonl", **options)
+    monkeypatch.setattr(texts, "load_models", stopped)
+    with pytest.raises(MiningInterrupted, match="Interrupted before anything was encoded: nothing new is kept"):
+        mine_hard_negatives(
+            dataset.select([0]), str(model_folder), corpus=["another"], output=tmp_path / "second.jsonl", **options
+        )
+
+
+def test_interrupted_once_the_output_is_complete_it_says_so(mine_to, monkeypatch):
+    mine, output = mine_to
+    places = [(Summary, "show")]
+    if output.suffix == ".jsonl":  # embeddings leave nothing to remove
+        places.append((store.shutil, "rmtree"))
+    for place in places:
+        with monkeypatch.context() as patched:
+            patched.setattr(*place, stopped)
+            with pytest.raises(MiningInterrupted) as caught:
+                mine(force=True)
+        said = str(caught.value)
+        assert f"Interrupted, but the output is complete. Written: {output}, out.summary.json." in said
+        assert "kept" not in said
+        left = cache_of(output).exists()
+        assert (f"{cache_of(output)} is left over and can be deleted." in said) == left == (place[1] == "rmtree")
+        assert output.exists()
+
+
+def test_embeddings_that_are_interrupted_leave_nothing(tmp_path, monkeypatch):
+    monkeypatch.setattr(embeddings, "hardest_positives", stopped)
+    x = np.random.default_rng(0).standard_normal((40, 16)).astype(np.float32)
+    arguments = {"labels": np.arange(40) // 2, "bits": 64, "verbose": False}
+    with pytest.raises(MiningInterrupted, match=r"Interrupted: nothing is written\."):
+        mine_embeddings(x, output=tmp_path / "out.npy", **arguments)
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(KeyboardInterrupt) as caught:  # without files there is nothing to say
+        mine_embeddings(x, **arguments)
+    assert not isinstance(caught.value, MiningInterrupted)
+
+
+def test_one_process_at_a_time_makes_an_output(dataset, model, tmp_path):
+    output = tmp_path / "out.jsonl"
+    for leftover in ("out.jsonl.abcdefgh.tmp", "out.summary.json.abcdefgh.tmp"):
+        (tmp_path / leftover).write_text("of a process that was killed")
+    (tmp_path / "mine.tmp").write_text("of the user")
+    with locked(tmp_path / "out.jsonl.cache"):
+        for more in ({}, {"cache_folder": tmp_path / "cache"}):
+            with pytest.raises(FolderInUseError, match=rf"out.jsonl.cache is in use by process {os.getpid()} \("):
+                mine_hard_negatives(dataset, model, output=output, verbose=False, **more)
+    assert not output.exists()
+    mine_hard_negatives(dataset, model, output=output, verbose=False)
+    assert {path.name for path in tmp_path.iterdir()} == {"mine.tmp", "out.jsonl", "out.summary.json"}
+
+
+def test_killed_at_any_moment_it_leaves_no_files_of_two_runs(mine_to, tmp_path, monkeypatch):
+    """Overwriting, the files are looked at after every change of a name: this is what a kill would leave."""
+    mine, output = mine_to
+    targets = [output, tmp_path / "out.summary.json"]
+    if output.suffix == ".npy":
+        targets.append(tmp_path / "out.scores.npy")
+    mine()
+    old = {path: path.stat().st_ino for path in targets}
+    seen, ready = [], []
+
+    def watched(change):
+        def changed(path, *more, **options):
+            if path == output and path.exists():
+                ready.extend(temporary.read_bytes() for temporary in tmp_path.glob(f"{output.name}.*.tmp"))
+            result = change(path, *more, **options)
+            seen.append({path.stat().st_ino == old[path] for path in targets if path.exists()})
+            return result
+
+        return changed
+
+    for change in ("replace", "unlink"):
+        monkeypatch.setattr(Path, change, watched(getattr(Path, change)))
+    mine(force=True)
+    assert {True} in seen
+    assert {True, False} not in seen
+    assert seen[-1] == {False}
+    assert ready == [output.read_bytes()]  # what fails while it is written takes no old output with it
+
+
+def test_an_output_stays_until_another_is_complete(mine_to, tmp_path, monkeypatch):
+    mine, output = mine_to
+
+    def full(path, *arguments, **options):
+        if path.name.startswith("out.summary.json."):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return write_text(path, *arguments, **options)
+
+    write_text = Path.write_text
+    mine()
+    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    assert output in before
+    monkeypatch.setattr(Path, "write_text", full)
+    with pytest.raises(DiskFullError, match="no room left"):
+        mine(force=True)
+    assert {path: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()} == before
+
+
+def test_only_what_mining_made_is_removed(dataset, model, tmp_path):
+    cache = cache_of(tmp_path / "out.jsonl")
+    cache.mkdir()
+    (cache / "notes.txt").write_text("of the user")
+    mine_hard_negatives(dataset, model, output=tmp_path / "out.jsonl", verbose=False)
+    assert [path.name for path in cache.iterdir() if not path.name.startswith(".lock")] == ["notes.txt"]
+
+
+def test_a_folder_that_cannot_be_used_is_found_before_the_model_is_loaded(dataset, model_folder, tmp_path, monkeypatch):
+    monkeypatch.setattr(texts, "load_models", stopped)
+    (tmp_path / "cache").write_text("")
+    with pytest.raises(UnwritableError, match="cache is a file where a folder is needed: choose another folder"):
+        mine_hard_negatives(dataset, str(model_folder), cache_folder=tmp_path / "cache", verbose=False)
+
+
+def test_statistics_of_nothing_are_a_count():
+    assert outputs.statistics(np.array([])) == {"count": 0}
