@@ -63,8 +63,8 @@ def test_pictures_are_drawn(tmp_path):
     assert run.returncode == 0, run.stderr
     drawn = {path.name for path in tmp_path.iterdir()}
     assert drawn == {path.name for path in script.parent.glob("*.svg")}
-    shown = re.findall(r"\(pictures/(\w+\.svg)\)", (ROOT / "docs" / "concepts.md").read_text())
-    assert sorted(shown) == sorted(drawn)
+    pages = "".join((ROOT / "docs" / page).read_text() for page in ("concepts.md", "design.md"))
+    assert sorted(re.findall(r"\(pictures/(\w+\.svg)\)", pages)) == sorted(drawn)
 
 
 def test_empty_tables_do_not_swallow_what_follows(monkeypatch):

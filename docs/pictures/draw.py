@@ -1,4 +1,4 @@
-"""Draw the pictures of concepts.md: each shows one arrow of the design, computed by the functions it is about.
+"""Draw the pictures of concepts.md and design.md; those of concepts.md are computed by the functions they illustrate.
 
 python docs/pictures/draw.py
 """
@@ -36,7 +36,7 @@ mpl.rcParams.update(
 
 
 def main(folder: Path) -> None:
-    """Draw all of them."""
+    """Draw all pictures into a folder."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, draw in PICTURES.items():
         figure = draw()
@@ -45,7 +45,7 @@ def main(folder: Path) -> None:
 
 
 def codes() -> Any:
-    """Embeddings -> codes: on which side of each hyperplane through the mean."""
+    """Draw embeddings -> codes: on which side of each hyperplane through the mean a point lies."""
     generator = torch.Generator().manual_seed(1)
     centres = torch.tensor([[2.2, 1.6], [-0.6, 2.4], [1.4, -0.4]])
     x = centres.repeat_interleave(14, 0) + 0.42 * torch.randn(42, 2, generator=generator)
@@ -73,19 +73,19 @@ def codes() -> Any:
 
 
 def neighbours() -> Any:
-    """Codes -> neighbours: those that differ in the fewest bits."""
+    """Draw codes -> neighbours: those that differ in the fewest bits."""
     packed, _ = _small_set()
     found = hamming_topk(packed[:1], packed, k=7)
     figure, axes = plt.subplots(figsize=(9, 3.2))
     _rows(axes, packed, found.indices[0], found.distances[0], lambda place: BLUE if place == 0 else INK)
-    said = ["the anchor", *["bits differ"] * (len(found.indices[0]) - 1)]
-    for place, words in enumerate(said):
-        axes.text(35.2, len(said) - 1 - place, words, va="center", fontsize=9)
+    captions = ["the anchor", *["bits differ"] * (len(found.indices[0]) - 1)]
+    for place, caption in enumerate(captions):
+        axes.text(35.2, len(captions) - 1 - place, caption, va="center", fontsize=9)
     return figure
 
 
 def negatives() -> Any:
-    """Neighbours -> hard negatives: the nearest of another label."""
+    """Draw neighbours -> hard negatives: the nearest of another label."""
     packed, labels = _small_set()
     near = hamming_topk(packed[:1], packed, k=7)
     kept = set(hard_negatives(packed, labels, k=4).indices[0].tolist())
@@ -96,14 +96,14 @@ def negatives() -> Any:
 
     _rows(axes, packed, near.indices[0], near.distances[0], colour)
     for place, i in enumerate(near.indices[0].tolist()):
-        said = "the anchor" if place == 0 else "hard negative" if i in kept else "its own label: left out"
+        role = "the anchor" if place == 0 else "hard negative" if i in kept else "its own label: excluded"
         y = len(near.indices[0]) - 1 - place
-        axes.text(35.2, y, f"label {int(labels[i])}: {said}", va="center", fontsize=9)
+        axes.text(35.2, y, f"label {int(labels[i])}: {role}", va="center", fontsize=9)
     return figure
 
 
 def batches() -> Any:
-    """Hard negatives -> batches: pairs that are hard for each other come together."""
+    """Draw hard negatives -> batches: pairs that are hard negatives of each other share a batch."""
     generator = torch.Generator().manual_seed(3)
     x = torch.rand(96, 2, generator=generator)
     distances = torch.cdist(x, x).fill_diagonal_(torch.inf)
@@ -120,7 +120,7 @@ def batches() -> Any:
 
 
 def training() -> Any:
-    """Batches -> training: what the loss sees of a random batch and of a mined one."""
+    """Draw batches -> training: the similarities that the loss sees in a random batch and in a mined one."""
     x, _ = clustered_embeddings(2000, dim=64)
     labels = torch.arange(2000) // 2
     noise = torch.randn(1000, 64, generator=torch.Generator().manual_seed(0))
@@ -196,7 +196,7 @@ def _arrow(axes: Any, start: tuple[float, float], end: tuple[float, float]) -> N
 
 
 def _small_set() -> tuple[torch.Tensor, torch.Tensor]:
-    """Codes of 32 bits and labels of two dozen samples, four of each label."""
+    """Make codes of 32 bits and labels of two dozen samples, four of each label."""
     x, _ = clustered_embeddings(24, dim=16, seed=2)
     labels = torch.arange(24) // 4
     x = torch.nn.functional.normalize(x + 0.8 * x[labels * 4], dim=1)  # samples of a label are alike
@@ -206,7 +206,7 @@ def _small_set() -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def _rows(axes: Any, packed: torch.Tensor, ids: torch.Tensor, distances: torch.Tensor, colour: Any) -> None:
-    """A row of bits per sample, those that differ from the first in red."""
+    """Draw a row of bits per sample, those that differ from the first in red."""
     bits = np.unpackbits(packed.numpy(), axis=1, bitorder="little")
     for place, (i, distance) in enumerate(zip(ids.tolist(), distances.tolist(), strict=True)):
         y = len(ids) - 1 - place
