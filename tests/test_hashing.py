@@ -195,3 +195,9 @@ def test_packing_on_a_device_is_numpys(bits):
     signs = torch.rand(300, bits, generator=torch.manual_seed(bits)) < 0.5
     signs[:2] = torch.tensor([[True], [False]])
     assert np.array_equal(hashing._pack_by_products(signs), np.packbits(signs.numpy(), axis=1, bitorder="little"))
+
+
+def test_implied_cosine():
+    assert torch.allclose(
+        hashing.implied_cosine(torch.tensor([0, 32, 64]), 64), torch.tensor([1.0, 0.0, -1.0]).double()
+    )

@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lookalike import Filters, hard_negatives, hardest_positives
-from lookalike.hashing import implied_cosine
 from lookalike.negatives import exact_hard_negatives
 from lookalike.search.plain import hamming_distances
 
@@ -185,10 +184,6 @@ def test_hardest_positives_of_a_class_of_thousands():
     distances = hamming_distances(codes[rows], codes)
     distances[:, :10] = -1
     assert torch.equal(found[rows], distances.argmax(1))
-
-
-def test_implied_cosine():
-    assert torch.allclose(implied_cosine(torch.tensor([0, 32, 64]), 64), torch.tensor([1.0, 0.0, -1.0]).double())
 
 
 @given(

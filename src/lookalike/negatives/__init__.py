@@ -6,19 +6,17 @@ from typing import TYPE_CHECKING, Any
 from lookalike.negatives.filters import Filters
 
 if TYPE_CHECKING:
-    from lookalike.hashing import implied_cosine as implied_cosine
     from lookalike.negatives.hard import exact_hard_negatives as exact_hard_negatives
     from lookalike.negatives.hard import hard_negatives as hard_negatives
     from lookalike.negatives.positives import hardest_positives as hardest_positives
 
-__all__ = ["Filters", "exact_hard_negatives", "hard_negatives", "hardest_positives", "implied_cosine"]
+__all__ = ["Filters", "exact_hard_negatives", "hard_negatives", "hardest_positives"]
 
 # Imported at first use: `lookalike mine --help` shows the filters and should not wait for torch.
 _HOMES = {
     "exact_hard_negatives": "lookalike.negatives.hard",
     "hard_negatives": "lookalike.negatives.hard",
     "hardest_positives": "lookalike.negatives.positives",
-    "implied_cosine": "lookalike.hashing",
 }
 
 
