@@ -21,7 +21,7 @@ __all__ = ["ConfigFile", "Flag", "Hint", "Option", "Pairs", "Positional", "Witho
 
 T = TypeVar("T")
 UNIONS = (Union, UnionType)
-VALUES = {int: "INT", float: "FLOAT", Path: "PATH", str: "NAME"}  # in the help
+VALUES = {int: "INT", float: "FLOAT", Path: "PATH", str: "TEXT"}  # in the help
 LONGEST_VALUE = 20  # characters
 EXPECTED = {  # in errors
     bool: "true or false",
@@ -139,7 +139,7 @@ class Option:
             return self.flag if self.is_required else f"[{self.flag}]"
         kinds = [kind for kind in VALUES if kind in self.kinds and not (kind is str and self.choices)]
         shown = "|".join([*(VALUES[kind] for kind in kinds), *self.choices])
-        shown = VALUES[str] if len(shown) > LONGEST_VALUE else shown
+        shown = "NAME" if len(shown) > LONGEST_VALUE else shown
         return f"{shown},{shown},..." if self.is_tuple else shown
 
     def default_shown(self, defaults: Mapping[str, Any]) -> str:

@@ -29,7 +29,7 @@ class Options(RunOptions):
 
     out: Annotated[Path | None, Hint(default="runs/DATA-SAMPLER-SEED")] = None
     """Folder of the run."""
-    baseline: Annotated[str | None, Hint(default="random without DATA, otherwise none")] = None
+    baseline: Annotated[str | None, Hint(default="random without DATA, otherwise none", value="NAME")] = None
     """Sampler to train as well, with the same settings, for comparison."""
     resume: Flag = False
     """Continue the run in --out with its own settings."""
