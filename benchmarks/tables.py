@@ -1,4 +1,4 @@
-"""Write the tables of the documentation from the committed results.
+"""Write the tables of the documentation: numbers come from the committed results, options from their dataclasses.
 
 python -m benchmarks.tables
 """
@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks import record
+from benchmarks import options, record
 from lookalike.training.comparison_results import HEADINGS, ZERO_SHOT, ComparisonResult, ComparisonRow
 
 ROOT = Path(__file__).parents[1]
@@ -24,6 +24,7 @@ PAGES = (
     "docs/results.md",
     "docs/mining.md",
     "docs/index.md",
+    "docs/cli.md",
 )
 COMPARISONS = {
     "compare_medquad": "medical questions and answers, text",
@@ -436,6 +437,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "mine_million": _mine_million,
     "hardness": partial(_compared, "hardness"),
     **{name: partial(_compared, name) for name in COMPARISONS},
+    **options.TABLES,
 }
 
 

@@ -18,6 +18,18 @@ hypothesis.settings.register_profile("ci", deadline=None, max_examples=60, deran
 hypothesis.settings.load_profile("ci")
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest-xdist looks at its options
+def pytest_cmdline_main(config):
+    """Run the whole suite in two processes where pytest-xdist is installed; `pytest -n 0` runs it in one."""
+    is_whole = config.args_source == config.ArgsSource.TESTPATHS and not (
+        config.option.keyword or config.option.markexpr
+    )
+    if is_whole and getattr(config.option, "numprocesses", 0) is None and (os.cpu_count() or 1) > 1:
+        config.option.numprocesses = 2
+        config.option.dist = "loadfile"  # fixtures of a module are made once
+        os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+
 def pytest_collection_modifyitems(items):
     import torch  # noqa: PLC0415 - reads its settings when it is loaded
 

@@ -14,12 +14,14 @@ from lookalike.training.settings import Settings
 if TYPE_CHECKING:
     from lookalike.training.results import RunResult
 
+SAMPLERS = ("random", "batchhard", "full", "incremental", "lsh:128", "lsh:512")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Options(RunOptions):
     """Options of `lookalike compare`."""
 
-    samplers: tuple[str, ...] = ("random", "batchhard", "full", "incremental", "lsh:128", "lsh:512")
+    samplers: Annotated[tuple[str, ...], Hint(value="NAME,NAME,...")] = SAMPLERS
     """Samplers to train with."""
     seeds: int = 3
     """Runs per sampler."""

@@ -1,11 +1,10 @@
 """Configuration files: the options of a command as YAML, read with `--config FILE`, printed with `--print-config`."""
 
 import re
+from functools import cache
 from pathlib import Path
 from types import NoneType
 from typing import Any
-
-import yaml
 
 from lookalike.cli.options import Option, flatten, options_of
 from lookalike.utils.messages import suggestion
@@ -20,21 +19,23 @@ ACCEPTED: dict[Any, Any] = {  # what a file may hold for an option of a type
 }
 
 
-class _Loader(yaml.SafeLoader):  # type: ignore[misc]  # yaml is not typed
-    """YAML as people write it: 1e-3 is a number, and no key stands twice."""
+@cache
+def _loader() -> Any:
+    """Return a loader of YAML as people write it: 1e-3 is a number, and no key stands twice."""
+    import yaml
 
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen = set()
-        for key, _ in node.value:
-            if key.value in seen:
-                raise yaml.MarkedYAMLError(problem=f"{key.value!r} stands twice", problem_mark=key.start_mark)
-            seen.add(key.value)
-        return dict(super().construct_mapping(node, deep))
+    class Loader(yaml.SafeLoader):  # type: ignore[misc]  # yaml is not typed
+        def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+            seen = set()
+            for key, _ in node.value:
+                if key.value in seen:
+                    raise yaml.MarkedYAMLError(problem=f"{key.value!r} stands twice", problem_mark=key.start_mark)
+                seen.add(key.value)
+            return dict(super().construct_mapping(node, deep))
 
-
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float", re.compile(r"^[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+$"), list("-+.0123456789")
-)
+    number = re.compile(r"^[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+$")
+    Loader.add_implicit_resolver("tag:yaml.org,2002:float", number, list("-+.0123456789"))
+    return Loader
 
 
 def read_config(path: Path | None, options: type) -> dict[str, Any]:
@@ -46,9 +47,11 @@ def read_config(path: Path | None, options: type) -> dict[str, Any]:
     """
     if path is None:
         return {}
+    import yaml
+
     try:
         with path.open(encoding="utf-8") as file:
-            values = yaml.load(file, _Loader)  # noqa: S506 - derived from SafeLoader
+            values = yaml.load(file, _loader())  # noqa: S506 - derived from SafeLoader
     except FileNotFoundError:
         raise FileNotFoundError(f"{path}: there is no such configuration file.") from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
@@ -88,6 +91,8 @@ def _single(path: Path, option: Option, value: Any) -> Any:
 
 def print_config(options: Any) -> None:
     """Print options as a file that `read_config` reads."""
+    import yaml
+
     groups = {name: each.group for name, each in options_of(type(options)).items()}
     values = {name: _plain(value) for name, value in flatten(options).items() if name in _in_files(type(options))}
     shown = {name: value for name, value in values.items() if value is not None or groups[name]}

@@ -8,6 +8,8 @@ from typing import Annotated
 from lookalike.cli.menu import run_one_of
 from lookalike.cli.parsing import Flag, Hint, Pairs, Positional, parse
 
+LIST = "List the data sets to train on."
+CHECK = "Compare a data set with its official counts and show a dozen pairs."
 SHOWN = 10  # paths of bad images, at most
 LONGEST = 160  # characters of a text
 
@@ -35,10 +37,7 @@ class NoOptions:
 
 def main(args: list[str]) -> None:
     """List data sets, or check one."""
-    commands = {
-        "list": ("List the data sets to train on.", list_data_sets),
-        "check": ("Compare a data set with its official counts and show a dozen pairs.", check),
-    }
+    commands = {"list": (LIST, list_data_sets), "check": (CHECK, check)}
     run_one_of(commands, args, "lookalike data", "Data sets to train on.")
 
 

@@ -82,8 +82,8 @@ class Options:
     """File to write: .jsonl or .parquet; for embeddings .npy or .parquet."""
     force: Flag = False
     """Overwrite the output."""
-    device: Annotated[str | None, Hint(default="a GPU if there is one")] = None
-    """cpu or cuda."""
+    device: Annotated[str | None, Hint(default="a GPU if there is one", value="NAME")] = None
+    """Device of torch, such as cpu or cuda."""
     config: ConfigFile = None
     """Read options from this YAML file, as --print-config prints it; typed options take precedence."""
     print_config: Flag = False

@@ -21,7 +21,9 @@ __all__ = ["ConfigFile", "Flag", "Hint", "Option", "Pairs", "Positional", "Witho
 
 T = TypeVar("T")
 UNIONS = (Union, UnionType)
-EXPECTED = {
+VALUES = {int: "INT", float: "FLOAT", Path: "PATH", str: "TEXT"}  # in the help
+LONGEST_VALUE = 20  # characters
+EXPECTED = {  # in errors
     bool: "true or false",
     int: "an integer",
     float: "a number",
@@ -125,6 +127,37 @@ class Option:
         kind = _bare(self.annotation)
         kinds = get_args(kind) if get_origin(kind) in UNIONS else (kind,)
         return tuple(word for each in kinds if get_origin(each) is Literal for word in get_args(each))
+
+    @property
+    def value_shown(self) -> str | None:
+        """The value to type, as the help names it; None for booleans."""
+        if self.hint.value is not None or bool in self.kinds:
+            return self.hint.value
+        if self.is_pairs:
+            return "NAME=VALUE"
+        if self.is_positional:
+            return self.flag if self.is_required else f"[{self.flag}]"
+        kinds = [kind for kind in VALUES if kind in self.kinds and not (kind is str and self.choices)]
+        shown = "|".join([*(VALUES[kind] for kind in kinds), *self.choices])
+        shown = "NAME" if len(shown) > LONGEST_VALUE else shown
+        return f"{shown},{shown},..." if self.is_tuple else shown
+
+    def default_shown(self, defaults: Mapping[str, Any]) -> str:
+        """Return the default as the help shows it; empty if there is nothing to say.
+
+        Args:
+            defaults: Defaults by name that replace declared ones.
+        """
+        default = defaults.get(self.name, self.default if self.hint.default is None else self.hint.default)
+        if default is None or default is MISSING:
+            return ""
+        if isinstance(default, bool):
+            return "" if self.is_flag else "yes" if default else "no"
+        if isinstance(default, tuple):
+            return ",".join(map(str, default))
+        if isinstance(default, dict):
+            return ", ".join(f"{name}={value}" for name, value in default.items())
+        return str(default)
 
     @property
     def _markers(self) -> tuple[Any, ...]:

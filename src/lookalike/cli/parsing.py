@@ -46,7 +46,7 @@ what the file holds, and that over the defaults:
 from __future__ import annotations
 
 import json
-from dataclasses import MISSING, field, make_dataclass
+from dataclasses import field, make_dataclass
 from pathlib import Path
 from types import NoneType
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
@@ -64,8 +64,7 @@ __all__ = ["ConfigFile", "Flag", "Hint", "Pairs", "Positional", "Without", "buil
 
 T = TypeVar("T")
 WORDS = {"true": True, "false": False, "none": None, "null": None}
-METAVARS = {int: "INT", float: "FLOAT", Path: "PATH", str: "NAME"}
-LONGEST_METAVAR = 20
+KINDS = (int, float, Path, str)  # tried in this order
 
 
 def parse(options: type[T], args: Sequence[str], command: str, description: str | None) -> T:
@@ -136,11 +135,13 @@ def _class_for_tyro(options: type, defaults: Mapping[str, Any]) -> Any:
 
 
 def _member(each: Option, defaults: Mapping[str, Any]) -> tuple[Any, ...]:
+    default = each.default_shown(defaults)
+    hint = f"(default: {default})" if default else "(repeatable)" if each.is_pairs else ""
     shown = tyro.conf.arg(
         name=each.flag.removeprefix("--") if each.is_pairs else None,
         help=each.help,
-        help_behavior_hint=_default_shown(each, defaults),
-        metavar=_metavar(each),
+        help_behavior_hint=hint,
+        metavar=each.value_shown,
         prefix_name=False,
     )
     if each.is_pairs:
@@ -154,36 +155,6 @@ def _member(each: Option, defaults: Mapping[str, Any]) -> tuple[Any, ...]:
     if each.is_required or each.is_tuple:
         return each.name, Annotated[tuple[str, ...] if each.is_tuple else str, Positional, shown]
     return each.name, Annotated[str | None, DisallowNone, Positional, shown], None
-
-
-def _default_shown(each: Option, defaults: Mapping[str, Any]) -> str:
-    default = defaults.get(each.name, each.default)
-    if each.hint.default is not None and each.name not in defaults:
-        default = each.hint.default
-    if isinstance(default, bool):
-        default = "" if each.is_flag else "yes" if default else "no"
-    elif isinstance(default, tuple):
-        default = ",".join(map(str, default))
-    elif isinstance(default, dict):
-        default = ", ".join(f"{name}={value}" for name, value in default.items())
-    if default is None or default in ("", MISSING):
-        return "(repeatable)" if each.is_pairs else ""
-    return f"(default: {default})"
-
-
-def _metavar(each: Option) -> str | None:
-    """Name the value of an option in the help."""
-    if each.hint.value is not None or bool in each.kinds:
-        return each.hint.value
-    if each.is_pairs:
-        return "NAME=VALUE"
-    if each.is_positional:
-        return each.flag if each.is_required else f"[{each.flag}]"
-    kinds = [kind for kind in METAVARS if kind in each.kinds and not (kind is str and each.choices)]
-    shown = "|".join([*(METAVARS[kind] for kind in kinds), *each.choices])
-    if len(shown) > LONGEST_METAVAR:
-        shown = METAVARS[str]
-    return f"{shown},{shown},..." if each.is_tuple else shown
 
 
 def _converted(each: Option, value: Any) -> Any:
@@ -205,7 +176,7 @@ def _single(each: Option, text: str) -> Any:
     if NoneType in each.kinds and str not in each.kinds and text.lower() == "none":
         return None
     is_other_word = each.choices and len(each.kinds) > 1 and text not in each.choices
-    for kind in METAVARS:
+    for kind in KINDS:
         if kind in each.kinds and not (kind is str and is_other_word):
             try:
                 return kind(text)

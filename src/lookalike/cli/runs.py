@@ -28,18 +28,18 @@ class RunOptions:
     data: Positional[Annotated[str | None, Hint(default=DEFAULT_DATA)]] = None
     """Data set, as `lookalike data list` names it, or a file of glyphs, FILE.npz."""
     config: ConfigFile = None
-    """Take options from this YAML file, as --print-config prints it; options that are typed go before it."""
+    """Read options from this YAML file, as --print-config prints it; typed options take precedence."""
     print_config: Flag = False
     """Print all options as YAML for --config, and exit."""
     root: Path | None = None
     """Folder or file to read the data set from."""
     data_options: Pairs = field(default_factory=dict)
     """Option of the data set's reader, such as size=224."""
-    model: Annotated[str | None, Hint(default=BY_DATA_SET)] = None
+    model: Annotated[str | None, Hint(default=BY_DATA_SET, value="NAME")] = None
     """Encoder: convnet, timm:NAME, transformers:NAME or sentence-transformers:NAME."""
     model_options: Pairs = field(default_factory=dict)
     """Option of the encoder, such as gradient_checkpointing=true."""
-    device: Annotated[str | None, Hint(default="a GPU if there is one")] = None
+    device: Annotated[str | None, Hint(default="a GPU if there is one", value="NAME")] = None
     """Device of torch, such as cpu or cuda."""
     force: Flag = False
     """Overwrite what the output folder holds."""

@@ -29,7 +29,7 @@ class Options(RunOptions):
 
     out: Annotated[Path | None, Hint(default="runs/DATA-SAMPLER-SEED")] = None
     """Folder of the run."""
-    baseline: Annotated[str | None, Hint(default="random without DATA, otherwise none")] = None
+    baseline: Annotated[str | None, Hint(default="random without DATA, otherwise none", value="NAME")] = None
     """Sampler to train as well, with the same settings, for comparison."""
     resume: Flag = False
     """Continue the run in --out with its own settings."""
@@ -60,25 +60,20 @@ def _complete(typed: Mapping[str, Any]) -> Options:
     """
     file = read_config(typed.get("config"), Options)
     given = {**file, **typed}
-    fresh = complete(Options, [file, typed], recipe(data_name(given)), {}) if "data" in given else None
-    if not given.get("resume"):
-        if fresh is not None:
-            return fresh
-        return complete(Options, [file, typed], recipe(data_name({})), {"baseline": "random"})
-    if given.get("force"):
+    is_named = given.get("data") is not None
+    usual = complete(Options, [file, typed], recipe(data_name(given)), {})
+    if not usual.resume:
+        return usual if is_named or usual.baseline is not None else replace(usual, baseline="random")
+    if usual.force:
         raise ValueError("--resume continues a run and --force overwrites it: give one of them.")
-    if given.get("out") is None:
-        usual = fresh or complete(Options, [file, typed], recipe(data_name({})), {})
-        given["out"] = _default_folder(usual, usual.settings)
-    out = Path(given["out"])
+    out = usual.out or _default_folder(usual, usual.settings)
     begun = _recorded(out)
     if begun is None or begun.source is None:
-        if fresh is None:
+        if not is_named:
             raise ValueError(f"{out} holds no run to continue; to begin one there, say what to train on.")
-        return replace(fresh, out=out)
-    own = {"data": begun.source.name, "root": begun.source.root, "out": out}
-    usual_of_run = Recipe(settings=begun.settings, model=begun.model_options, data=begun.source.options)
-    return complete(Options, [file, typed], usual_of_run, own)
+        return replace(usual, out=out)
+    own = Recipe(settings=begun.settings, model=begun.model_options, data=begun.source.options)
+    return complete(Options, [file, typed], own, {"data": begun.source.name, "root": begun.source.root, "out": out})
 
 
 def _recorded(folder: Path) -> "Plan | None":

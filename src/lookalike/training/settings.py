@@ -55,7 +55,8 @@ class Settings:
     """
 
     sampler: Sampler = "lsh"
-    """How to choose negatives: random, batchhard, full, incremental or lsh."""
+    """How to choose negatives: random, batchhard, full, incremental or lsh; on the command line and in files, lsh:BITS
+    and lsh:auto set the bits as well."""
     bits: int | Literal["auto"] = 512
     """Code length, or "auto" to choose it after every epoch; ignored unless the sampler is "lsh"."""
     target_overlap: float = 0.5
