@@ -21,7 +21,6 @@ COMMAND = (
     "no:cacheprovider",
     "tests/test_gpu.py",
     "tests/search",
-    "tests/cli/test_bench.py",
 )
 ROOT = Path(__file__).parents[1]
 
