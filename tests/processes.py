@@ -17,7 +17,7 @@ from lookalike.utils.locks import locked
 PATIENCE = 120  # seconds until what a test waits for will never happen
 PAUSE = 0.01  # seconds between two looks at what a test waits for
 FORKSERVER = multiprocessing.get_context("forkserver")
-LOADED = ("torch._dynamo", "numba", "lookalike.cli", "lookalike.training.run", "lookalike.mining")  # before any fork
+LOADED = ("torch._dynamo", "numba", "lookalike.cli", "lookalike.training.run", "lookalike.mining.texts")  # always
 LOADED_IF_WANTED = ("sentence_transformers", "datasets", "accelerate", "lightning.pytorch")  # if a test has them loaded
 
 
