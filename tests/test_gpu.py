@@ -74,7 +74,7 @@ def test_the_loss_does_not_wait_for_the_device(refusing_to_wait, hard_fraction):
     refusing_to_wait()
     loss = criterion(query, reference, exclude)
     refusing_to_wait(on=False)
-    assert float(loss) == pytest.approx(float(expected), rel=1e-4)
+    assert loss.item() == pytest.approx(expected.item(), rel=1e-4)
 
 
 @pytest.mark.parametrize("bits", [8, 40, 128, 512, 1024, 2048, 4096])
