@@ -17,13 +17,11 @@ from tests.processes import Child, command_line, held_by_another, wait_until
 SAMPLERS = "random,batchhard,full,incremental,lsh:64,lsh:128"
 
 
-def test_it_prints_the_table_and_writes_it(run_here, glyph_file, tmp_path, monkeypatch, threads):
-    threads(1)  # as in the other processes
+def test_it_prints_the_table_and_writes_it(run_here, glyph_file, tmp_path, monkeypatch):
     monkeypatch.setenv("COLUMNS", "140")
-    options = ("--samplers", SAMPLERS, "--seeds", "2", *QUICK, "--out", tmp_path / "out", "--jobs", "2")
-    with Child(command_line, "compare", glyph_file, *options) as child:
-        out, err = child.communicate()
-        assert (child.returncode, err) == (0, "")
+    arguments = ("compare", glyph_file, "--samplers", SAMPLERS, "--seeds", "2", *QUICK, "--out", "out")
+    code, out, err = run_here(*arguments)
+    assert (code, err) == (0, "")
     rows = first_cells(out)
     assert rows == ["before training", *SAMPLERS.split(",")]
     assert "\n12/12  " in out
@@ -39,7 +37,7 @@ def test_it_prints_the_table_and_writes_it(run_here, glyph_file, tmp_path, monke
     # Results of finished runs are read; a lost one is trained again.
     shutil.rmtree(tmp_path / "out" / "random-seed1")
     began = time.time()
-    assert run_here("compare", glyph_file, *options[:-2])[0] == 0
+    assert run_here(*arguments)[0] == 0
     retrained = [path.parent.name for path in tmp_path.glob("out/*/result.json") if path.stat().st_mtime > began]
     assert retrained == ["random-seed1"]
     again = json.loads((tmp_path / "out" / "compare.json").read_text())

@@ -94,6 +94,9 @@ def test_python_m_lookalike():
         (("demo", "--n", "many"), "--n must be an integer, got 'many'."),
         (("demo", "--bits", "64,x"), "--bits must be an integer, or several with commas between them, got 'x'."),
         (("demo", "--bits", "12"), "bits must be a multiple of 8, got 12; the next one is 16."),
+        (("demo", "--n", "1"), "n must be at least 2, got 1."),
+        (("plan", "x.npy", "--k", "0"), "k must be at least 1, got 0."),
+        (("analyze", "x.npy", "--anchors", "0"), "anchors must be at least 2, got 0."),
         (("plan", "--target", "x"), "--target must be a number, got 'x'."),
         (("train", "--no-resume"), "there is no option '--no-resume'; did you mean '--resume'?"),
         (("train", "--mixed-precison"), "there is no option '--mixed-precison'; did you mean '--mixed-precision'?"),
@@ -116,6 +119,14 @@ def test_errors_of_the_system_are_one_line(run_here):
     code, _, err = run_here("train", "--out", "x" * 300)
     assert (code, err.count("\n")) == (2, 1)
     assert "File name too long" in err
+
+
+def test_ctrl_c_outside_of_training(run_here, monkeypatch):
+    def interrupt(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("lookalike.cli.demo.parse", interrupt)
+    assert run_here("demo") == (130, "", "\nlookalike: interrupted.\n")
 
 
 @dataclass(frozen=True, kw_only=True)

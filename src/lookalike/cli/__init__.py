@@ -21,7 +21,7 @@ COMMANDS = {  # modules of this package
     "demo": "Show overlap, time and memory on synthetic embeddings.",
 }
 DESCRIPTION = "Hard negatives for contrastive learning, found in bits."
-USER_ERROR = 2
+USER_ERROR, INTERRUPTED = 2, 130  # exit codes; shells use 130 for Ctrl-C
 
 
 def main(args: Sequence[str] | None = None) -> None:
@@ -42,6 +42,9 @@ def main(args: Sequence[str] | None = None) -> None:
         _fail(said, args)
     except (ValueError, TypeError, ImportError) as error:
         _fail(str(error), args)
+    except KeyboardInterrupt:
+        print("\nlookalike: interrupted.", file=sys.stderr)
+        sys.exit(INTERRUPTED)
 
 
 def _run(name: str, args: list[str]) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from lookalike.cli.parsing import Flag, Hint, Positional, parse
+from lookalike.utils.checks import checked_integer
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -34,6 +35,10 @@ class Options:
     """File to write."""
     force: Flag = False
     """Overwrite the file."""
+
+    def __post_init__(self) -> None:
+        for name, low in (("k", 1), ("anchors", 2)):
+            checked_integer(name, getattr(self, name), low)
 
 
 def main(args: list[str]) -> None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lookalike.cli.parsing import parse
+from lookalike.utils.checks import checked_integer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,6 +23,10 @@ class Options:
     """Code lengths to compare, multiples of 8."""
     seed: int = 0
     """Seed of the embeddings and of the rotation."""
+
+    def __post_init__(self) -> None:
+        for name, low in (("n", 2), ("dim", 1), ("k", 1), ("seed", 0)):
+            checked_integer(name, getattr(self, name), low)
 
 
 def main(args: list[str]) -> None:

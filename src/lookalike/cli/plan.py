@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 from lookalike.cli.parsing import Hint, Positional, parse
+from lookalike.utils.checks import checked_integer
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -44,6 +45,11 @@ class Options:
     """Without EMBEDDINGS: angle of a far sample divided by that of a near one."""
     f: float = 10.0
     """Without EMBEDDINGS: one in so many anchors may get a far sample first."""
+
+    def __post_init__(self) -> None:
+        checked_integer("k", self.k, 1)
+        if self.n is not None:
+            checked_integer("n", self.n, 2)
 
 
 def main(args: list[str]) -> None:
