@@ -68,14 +68,14 @@ def _run(options: Options) -> None:
         table = compare(
             options.source,
             options.samplers,
-            out=folder,
             seeds=options.seeds,
             settings=options.settings,
             model=options.encoder,
+            out=folder,
+            on_run=print_run,
             jobs=options.jobs,
             device=options.device,
             force=options.force,
-            on_run=print_run,
         )
     except Interrupted as interrupted:
         again = "the same command again" + (" without --force" if options.force else "")
