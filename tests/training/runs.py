@@ -6,15 +6,12 @@ import os
 import pathlib
 import shutil
 import signal
-import subprocess
-import sys
 
 import pytest
 
 from lookalike.training.errors import Interrupted
 from lookalike.training.run import train
 from lookalike.training.settings import Settings, parse_strategy
-from tests.processes import PATIENCE, first_line
 from tests.toys import toy_data, toy_model
 
 TIMES = ("seconds", "mining_seconds", "mining_share", "mining_seconds_per_epoch")
@@ -101,23 +98,6 @@ def killed_before(monkeypatch, number):
             patch.setattr(owner, name, dying(getattr(owner, name)))
         with contextlib.suppress(Killed):
             yield died
-
-
-@contextlib.contextmanager
-def another_process_in(folder):
-    """Hold a folder in another process, as a training does."""
-    code = "import sys; from pathlib import Path; from lookalike.utils.locks import locked\n"
-    code += "with locked(Path(sys.argv[1])): print('held', flush=True); sys.stdin.read()"
-    holder = subprocess.Popen(
-        [sys.executable, "-c", code, str(folder)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
-    try:
-        assert first_line(holder.stdout) == "held\n"
-        yield holder
-    finally:
-        holder.stdin.close()
-        holder.wait(PATIENCE)
-        holder.stdout.close()
 
 
 def names(folder):

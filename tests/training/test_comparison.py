@@ -11,8 +11,9 @@ from lookalike.training.comparison import compare
 from lookalike.training.comparison_results import ComparisonResult
 from lookalike.training.errors import Interrupted
 from lookalike.training.loop import TrainingLoop
+from tests.processes import held_by_another, start_server
 from tests.toys import toy_data, toy_model, write_glyph_file
-from tests.training.runs import another_process_in, names, quick, trained
+from tests.training.runs import names, quick, trained
 
 NETWORK = {"width": 8, "dim": 32}
 SETTINGS = quick(epochs=1)
@@ -52,7 +53,9 @@ def test_settings_by_name_are_rows(glyphs, tmp_path):
     assert {name: each["clusters"] for name, each in table.settings.items()} == {"half": 1, "four neighbourhoods": 4}
 
 
-def test_several_at_a_time_give_the_same(glyphs, tmp_path):
+def test_several_at_a_time_give_the_same(glyphs, tmp_path, monkeypatch):
+    monkeypatch.setattr("lookalike.training.jobs.START_METHOD", "forkserver")  # saves the imports
+    start_server()
     one = compared(glyphs, tmp_path / "one", ["random"])
     two = compared(glyphs, tmp_path / "two", ["random"], jobs=2)
     assert [row.quality for row in two.rows] == [row.quality for row in one.rows]
@@ -105,5 +108,5 @@ def test_a_comparison_leaves_other_work_alone(glyphs, tmp_path):
         compared(glyphs, tmp_path / "run")
     for folder in (tmp_path / "out", tmp_path / "out" / "lsh-64-seed1"):
         folder.mkdir(parents=True)
-        with another_process_in(folder), pytest.raises(ValueError, match=f"{folder} is in use by process"):
+        with held_by_another(folder), pytest.raises(ValueError, match=f"{folder} is in use by process"):
             compared(glyphs, tmp_path / "out", force=True)

@@ -2,11 +2,11 @@
 
 import contextlib
 import json
-import multiprocessing
 import os
 import pathlib
 import random
 import signal
+import traceback
 
 import pytest
 import torch
@@ -14,16 +14,16 @@ from safetensors.torch import load_file
 from torch import nn
 
 from lookalike.data import DataSource
+from lookalike.samplers.warmup import compile_kernels
 from lookalike.training.encoders import make_encoder
 from lookalike.training.errors import Interrupted
 from lookalike.training.run import Plan, check_run, train
 from lookalike.training.settings import SAMPLERS
-from tests.processes import PATIENCE
+from tests.processes import held_by_another, run_function
 from tests.toys import toy_data, toy_model, write_glyph_file
 from tests.training.runs import (
     FILES,
     Killed,
-    another_process_in,
     dying_in,
     metrics,
     names,
@@ -128,7 +128,7 @@ def test_a_run_can_be_checked_before_it_begins(tmp_path):
         check_run(data, quick(), out=out, model=toy_model(), resume=True)
     check_run(data, quick(), out=out, model=toy_model(), force=True)
     assert names(out) == FILES
-    with another_process_in(out), pytest.raises(ValueError, match="is in use by process"):
+    with held_by_another(out), pytest.raises(ValueError, match="is in use by process"):
         check_run(data, quick(), out=out, model=toy_model(), force=True)
 
 
@@ -220,7 +220,6 @@ def test_an_evaluation_can_be_interrupted(tmp_path):
 
 def live(folder, moment):
     """Train, and kill this process with SIGKILL at a moment: before a forward pass or a change of the file system."""
-    torch.set_num_threads(1)
     moments = 0
 
     def count(*_):
@@ -244,26 +243,38 @@ def live(folder, moment):
     (folder.parent / "moments").write_text(str(moments))
 
 
-def test_killed_at_twenty_random_moments_it_ends_the_same(tmp_path):
-    """kill -9 leaves no time to save anything; what was saved before must do."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["tests.training.test_run", "tests.training.fork_server"])
+def lived(folder, moment=None):
+    """Tell whether a forked process has trained to the end; otherwise it was killed."""
+    child = os.fork()
+    if not child:
+        try:
+            live(folder, moment)
+            os._exit(0)
+        finally:
+            traceback.print_exc()
+            os._exit(1)
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    assert code in (0, -signal.SIGKILL)
+    return code == 0
 
-    def lived(folder, moment=None):
-        process = context.Process(target=live, args=(tmp_path / folder, moment))
-        process.start()
-        process.join(PATIENCE)
-        assert process.exitcode in (0, -signal.SIGKILL)
-        return process.exitcode == 0
 
-    assert lived("whole")
-    latest = int((tmp_path / "moments").read_text()) // 12
+def kill_twenty_times(folder):
+    torch.set_num_threads(1)  # a fork inherits no threads
+    compile_kernels()  # once, and not in every life
+    assert lived(folder / "whole")
+    latest = int((folder / "moments").read_text()) // 12
     chosen = random.Random(0)
     for _ in range(20):
-        if lived("killed", chosen.randint(1, latest)):  # all over: go back, and on killing
-            (tmp_path / "killed" / "result.json").unlink()
-            (tmp_path / "killed" / "metrics.jsonl").unlink()
-    assert lived("killed")
+        if lived(folder / "killed", chosen.randint(1, latest)):  # all over: go back, and on killing
+            (folder / "killed" / "result.json").unlink()
+            (folder / "killed" / "metrics.jsonl").unlink()
+    assert lived(folder / "killed")
+
+
+def test_killed_at_twenty_random_moments_it_ends_the_same(tmp_path):
+    """kill -9 leaves no time to save anything; what was saved before must do."""
+    done = run_function(kill_twenty_times, tmp_path)
+    assert done.returncode == 0, done.stderr
     assert metrics(tmp_path / "killed") == metrics(tmp_path / "whole")
     assert weights(tmp_path / "killed") == weights(tmp_path / "whole")
     assert names(tmp_path / "killed") == FILES

@@ -1,8 +1,9 @@
 """The folder of a run: who may write there, what survives a kill or a damaged disk, and what errors say."""
 
 import json
+import resource
 import shutil
-import subprocess
+import signal
 import sys
 
 import pytest
@@ -10,11 +11,12 @@ import torch
 
 from lookalike.training.run import train
 from lookalike.training.run_folder import RunFolder
+from lookalike.utils.files import DiskFullError
 from lookalike.utils.locks import FolderInUseError, locked
+from tests.processes import held_by_another, run_function
 from tests.toys import toy_data
 from tests.training.runs import (
     FILES,
-    another_process_in,
     brief,
     killed_before,
     names,
@@ -29,7 +31,7 @@ from tests.training.runs import (
 def test_a_folder_in_which_another_process_trains_is_left_alone(tmp_path, options):
     stopped(tmp_path / "run", 5)
     before = {path: path.read_bytes() for path in (tmp_path / "run").iterdir() if path.is_file()}
-    with another_process_in(tmp_path / "run"), pytest.raises(FolderInUseError, match="run is in use by process"):
+    with held_by_another(tmp_path / "run"), pytest.raises(FolderInUseError, match="run is in use by process"):
         trained(tmp_path / "run", **options)
     assert {path: path.read_bytes() for path in before} == before
     assert trained(tmp_path / "run", resume=True).epochs == 2
@@ -214,26 +216,21 @@ def test_a_file_is_not_a_folder(tmp_path):
         trained(tmp_path / "file" / "run")
 
 
-def limited(folder, size, **options):
-    """Train in a process that can write no file larger than `size`, as on a full disk."""
-    code = (
-        "import resource, signal, sys; from tests.training.runs import trained; from pathlib import Path\n"
-        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
-        f"resource.setrlimit(resource.RLIMIT_FSIZE, ({size}, resource.RLIM_INFINITY))\n"
-        "from lookalike.utils.files import DiskFullError\n"
-        f"try: trained(Path(sys.argv[1]), **{options!r})\n"
-        "except DiskFullError as error: print(error); sys.exit(3)\n"
-    )
-    return subprocess.run(
-        [sys.executable, "-c", code, str(folder)], capture_output=True, text=True, timeout=120, check=False
-    )
+def train_with_little_room(folder, size):
+    """Resume a run in a process that can write no file larger than `size`, as on a full disk."""
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
+    try:
+        trained(folder, resume=True)
+    except DiskFullError as error:
+        print(error)
+        sys.exit(3)
 
 
 def test_a_full_disk_stops_a_run_that_can_be_continued(tmp_path):
-    pytest.importorskip("resource")
     whole = trained(tmp_path / "whole")
     stopped(tmp_path / "part", 3)
-    done = limited(tmp_path / "part", 2000, resume=True)
+    done = run_function(train_with_little_room, tmp_path / "part", 2000)
     assert done.returncode == 3, done.stderr
     assert "Traceback" not in done.stderr
     expected = f"there is no room left for a checkpoint in {tmp_path / 'part'} (File too large): make room, then conti"
@@ -266,7 +263,7 @@ def test_a_read_only_folder_is_said_in_one_sentence(tmp_path, monkeypatch):
 
 
 def test_in_use_is_an_error_of_its_own(tmp_path):
-    with another_process_in(tmp_path), pytest.raises(FolderInUseError):
+    with held_by_another(tmp_path), pytest.raises(FolderInUseError):
         trained(tmp_path)
 
 

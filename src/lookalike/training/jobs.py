@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 POLL_SECONDS = 0.2
+START_METHOD = "spawn"  # CUDA does not survive a fork
 
 
 def in_processes(tasks: Mapping[T, Callable[[], Any]], at_a_time: int) -> Iterator[tuple[T, Any]]:
@@ -32,7 +33,7 @@ def in_processes(tasks: Mapping[T, Callable[[], Any]], at_a_time: int) -> Iterat
     Raises:
         Interrupted: A signal asked this process to stop.
     """
-    context = multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context(START_METHOD)
     stopping = context.Event()
     threads = max(1, (os.cpu_count() or 1) // at_a_time)
     others = set(multiprocessing.active_children())  # of the caller
