@@ -3,9 +3,9 @@
 python -m benchmarks.compare_all INPUTS [--only medquad,debian] [--out FOLDER | --record] [--limit SECONDS]
 python -m benchmarks.compare_all INPUTS [--out FOLDER] -- --seeds 1
 
-INPUTS holds what `benchmarks.prepare` makes, or what it makes that from. A comparison that fails or is stopped leaves
-the others alone, and goes on where it was when the same command is run again. What follows `--` is added to every
-command; such results cannot be recorded.
+INPUTS holds what `benchmarks.prepare` makes, or what it makes that from. A comparison that fails or is stopped does not
+affect the others; run the same command again to resume it. Options after `--` are added to every command; such results
+cannot be recorded.
 """
 
 import os
@@ -27,115 +27,48 @@ from benchmarks.prepare.inputs import make_from_folder
 from lookalike.samplers.warmup import compile_kernels
 from lookalike.utils.files import write_text
 
-MINILM = (
-    "--model",
-    "sentence-transformers:all-MiniLM-L6-v2",
-    "--model-option",
-    "max_length=128",
-    "--evaluate-every",
-    "0",
-)
+MINILM = "--model sentence-transformers:all-MiniLM-L6-v2 --model-option max_length=128 --evaluate-every 0"
 EFFICIENTNET = (
-    "--data-option",
-    "size=128",
-    "--model",
-    "timm:tf_efficientnet_lite0",
-    "--model-option",
-    "weights=tf_efficientnet_lite0.safetensors",
-    "--evaluate-every",
-    "0",
+    "--data-option size=128 --model timm:tf_efficientnet_lite0 "
+    "--model-option weights=tf_efficientnet_lite0.safetensors --evaluate-every 0"
 )
 ALL_SAMPLERS = "random,batchhard,full,incremental,lsh:128,lsh:512,lsh:auto"
 BETWEEN_LOOKS = 0.2  # seconds
-GRACE = 15  # seconds between asking a comparison to stop and making it
+GRACE = 15  # seconds between asking a comparison to stop and killing it
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "RAYON_NUM_THREADS"), "1")
-PACKAGE = Path(lookalike.__file__).parents[1]  # the folder that children import it from, wherever they run
+PACKAGE = Path(lookalike.__file__).parents[1]  # where children import it from, whatever folder they run in
 
 
 class Comparison(NamedTuple):
-    """A comparison: what `lookalike compare` is given in the folder of inputs, and what must lie there."""
+    """A comparison of the documentation."""
 
-    arguments: tuple[str, ...]
+    arguments: str
+    """Arguments of `lookalike compare`, run in the folder of inputs."""
     needs: tuple[str, ...] = ()
+    """Inputs that must be there."""
 
 
 COMPARISONS = {
     "medquad": Comparison(
-        (
-            "msmarco",
-            "--root",
-            "medquad",
-            "--data-option",
-            "split=test",
-            *MINILM,
-            "--samplers",
-            ALL_SAMPLERS,
-            "--epochs",
-            "4",
-            "--pairs-per-batch",
-            "64",
-            "--learning-rate",
-            "5e-5",
-            "--seeds",
-            "3",
-        ),
+        f"msmarco --root medquad --data-option split=test {MINILM} --samplers {ALL_SAMPLERS} "
+        "--epochs 4 --pairs-per-batch 64 --learning-rate 5e-5 --seeds 3",
         ("medquad", "minilm"),
     ),
     "debian": Comparison(
-        (
-            "texts",
-            "--root",
-            "debian_descriptions.tsv",
-            "--data-option",
-            "test_share=0.5",
-            *MINILM,
-            "--epochs",
-            "3",
-            "--pairs-per-batch",
-            "64",
-            "--learning-rate",
-            "5e-5",
-            "--seeds",
-            "3",
-        ),
+        f"texts --root debian_descriptions.tsv --data-option test_share=0.5 {MINILM} --epochs 3 --pairs-per-batch 64 "
+        "--learning-rate 5e-5 --seeds 3",
         ("debian", "minilm"),
     ),
     "emoji": Comparison(
-        (
-            "sop",
-            "--root",
-            "emoji_sop",
-            *EFFICIENTNET,
-            "--epochs",
-            "10",
-            "--pairs-per-batch",
-            "32",
-            "--learning-rate",
-            "3e-4",
-            "--seeds",
-            "3",
-        ),
+        f"sop --root emoji_sop {EFFICIENTNET} --epochs 10 --pairs-per-batch 32 --learning-rate 3e-4 --seeds 3",
         ("emoji", "efficientnet"),
     ),
     "grocery": Comparison(
-        (
-            "folder",
-            "--root",
-            "grocery128",
-            *EFFICIENTNET,
-            "--epochs",
-            "8",
-            "--pairs-per-batch",
-            "16",
-            "--learning-rate",
-            "1e-4",
-            "--seeds",
-            "3",
-        ),
+        f"folder --root grocery128 {EFFICIENTNET} --epochs 8 --pairs-per-batch 16 --learning-rate 1e-4 --seeds 3",
         ("grocery", "efficientnet"),
     ),
-    "glyphs": Comparison(("glyphs", "--seeds", "5")),
-    "cjk": Comparison(("cjk_glyphs32.npz", "--seeds", "5"), ("cjk",)),
+    "glyphs": Comparison("glyphs --seeds 5"),
+    "cjk": Comparison("cjk_glyphs32.npz --seeds 5", ("cjk",)),
 }
 
 
@@ -149,7 +82,7 @@ def main(
     out: record.OutFolder = None,
     committed: record.Record = False,
 ) -> None:
-    """Run the comparisons of the documentation side by side; fails if one of them does not finish."""
+    """Run the comparisons of the documentation side by side; exit with 1 if one of them does not finish."""
     began = time.monotonic()
     names = only.split(",")
     if unknown := [name for name in names if name not in COMPARISONS]:
@@ -159,10 +92,10 @@ def main(
     runs.mkdir(parents=True, exist_ok=True)
     for need in dict.fromkeys(need for name in names for need in COMPARISONS[name].needs):
         print(f"input: {make_from_folder(need, inputs).name}", flush=True)
-    compile_kernels()  # once, and not in every run
+    compile_kernels()  # once, rather than in every run
     finished = []
     with shared_gpu() as environment:
-        options = [*(added), "--jobs", str(max(1, jobs // len(names)))]
+        options = [*added, "--jobs", str(max(1, jobs // len(names)))]
         started = {name: start(name, options, inputs, runs, environment) for name in names}
         try:
             for name, code in ended(started, None if limit is None else began + limit):
@@ -181,14 +114,14 @@ def main(
 
 
 def command(name: str) -> list[str]:
-    """Return what is typed for a comparison, but for its folder and the number of runs at a time."""
-    return ["lookalike", "compare", *COMPARISONS[name].arguments]
+    """Return the command of a comparison, without its folder and the number of runs at a time."""
+    return ["lookalike", "compare", *shlex.split(COMPARISONS[name].arguments)]
 
 
 def start(
     name: str, added: list[str], inputs: Path, runs: Path, environment: dict[str, str]
 ) -> "subprocess.Popen[bytes]":
-    """Start a comparison in a group of processes of its own, which writes to a log."""
+    """Start a comparison in a process group of its own, with its output in a log."""
     line = [sys.executable, "-c", "from lookalike.cli import main; main()", *command(name)[1:]]
     line += ["--out", str(runs / name), *added]
     print(f"$ {shlex.join([*command(name), *added])}", flush=True)
@@ -206,7 +139,7 @@ def start(
 
 
 def ended(started: dict[str, "subprocess.Popen[bytes]"], deadline: float | None) -> Iterator[tuple[str, int | None]]:
-    """Yield comparisons and exit codes as they end; None for those that the deadline found at work."""
+    """Yield comparisons with their exit codes as they end, and with None at the deadline."""
     waiting = dict(started)
     while waiting:
         is_over = deadline is not None and time.monotonic() > deadline
@@ -218,7 +151,7 @@ def ended(started: dict[str, "subprocess.Popen[bytes]"], deadline: float | None)
 
 
 def stop(processes: list["subprocess.Popen[bytes]"]) -> None:
-    """Ask processes and their workers to save and stop, and make those that do not."""
+    """Ask processes and their workers to save and stop, and kill those that do not."""
     for request in (signal.SIGTERM, signal.SIGKILL):
         left = [process for process in processes if _reaches_group(process, request)]
         end = time.monotonic() + GRACE
@@ -229,7 +162,7 @@ def stop(processes: list["subprocess.Popen[bytes]"]) -> None:
 
 def _reaches_group(process: "subprocess.Popen[bytes]", request: int) -> bool:
     """Send a signal to a process and its workers, and return whether any of them is left."""
-    process.poll()  # what has ended and was not asked for its status still counts
+    process.poll()  # or a process that has ended would still count
     try:
         os.killpg(process.pid, request)
     except ProcessLookupError:
@@ -238,11 +171,11 @@ def _reaches_group(process: "subprocess.Popen[bytes]", request: int) -> bool:
 
 
 def ending(code: int | None, log: Path) -> str:
-    """Say how a comparison ended."""
+    """Describe how a comparison ended."""
     if code == 0:
         return "finished"
     if code is None:
-        return "out of time; the same command goes on with it"
+        return "out of time; the same command resumes it"
     return f"failed with status {code}:\n" + "\n".join(log.read_text(errors="replace").splitlines()[-15:]) + "\n"
 
 

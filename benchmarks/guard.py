@@ -1,9 +1,9 @@
-"""The guard against false negatives, on glyphs whose identical shapes are known and, here, labelled apart.
+"""Measure the guard against false negatives on glyphs, with identical shapes labelled apart to make some.
 
     python -m benchmarks.guard [--out FILE | --record]
 
-Trains with and without the guard, then asks, with the embeddings of the run without it: what share of the false
-negatives does each setting keep apart, and what share of the true hard negatives does it lose with them?
+Train with and without the guard. Then take the embeddings of the run without it, and measure what fraction of the false
+negatives each setting keeps apart, and what fraction of the true hard negatives it loses with them.
 """
 
 from dataclasses import replace
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 GUARDS = (1.1, 1.05, 1.0, 0.95, 0.9, 0.8)
 TRAINED = (None, 0.95)
 BITS = (128, 512)
-K = 32  # what batches are composed from
+K = 32  # neighbours, as many as batches are composed from
 
 
 def main(
@@ -69,7 +69,7 @@ def main(
 
 
 def trade_off(folder: Path, data: RetrievalData) -> list[dict[str, Any]]:
-    """Per length and guard: the share of false negatives kept apart, and of true hard negatives lost with them."""
+    """Return the fractions of false negatives kept apart and of true hard negatives lost, per code length and guard."""
     network = load_run_model(folder, RunFolder(folder).read_config())
     part = data.train
     assert isinstance(part, Scans)
@@ -106,7 +106,7 @@ def trade_off(folder: Path, data: RetrievalData) -> list[dict[str, Any]]:
 
 @torch.no_grad()
 def _embedded(network: nn.Module, part: Scans) -> Tensor:
-    """As in an epoch of training: half of the samples as scans, half clean."""
+    """Embed half of the samples as scans and half clean, as an epoch of training does."""
     parts = []
     for ids in torch.split(torch.arange(len(part)), 1024):
         clean, scanned = part.plain("reference", ids), part.queries(ids, seed=int(ids[0]))

@@ -1,8 +1,8 @@
-"""How hard should batches be? Training the same network with every way to compose them, over several seeds.
+"""How hard should batches be? Train the same network with every way to compose them, over several seeds.
 
     python -m benchmarks.hardness [DATA] [--jobs N] [--out FILE | --record]
 
-A GPU is advisable.
+Takes hours without a GPU.
 """
 
 from dataclasses import replace

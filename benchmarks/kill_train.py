@@ -1,10 +1,10 @@
-"""Kill trainings with SIGKILL at random moments, resume them, and require exactly what an undisturbed run gives.
+"""Kill trainings with SIGKILL at random moments, resume them, and compare the outcome with an undisturbed run.
 
     python -m benchmarks.kill_train [--kills 200] [--out FILE | --record]
 
-Exits with 1 if a weight or a metric differs. Runs are killed in every phase: while they start, in training steps, in
-the change of an epoch, in evaluations, in saves and while they end. A server that has imported and compiled everything
-forks a process per life, so that a life costs no imports.
+Exits with 1 if a weight or a metric differs, or if no run was killed in one of the phases: the start, training steps,
+the change of an epoch, evaluations, saves and the end. This process imports and compiles everything once and forks the
+trainings.
 """
 
 import json
@@ -43,8 +43,8 @@ from lookalike.training.strategies import compile_ahead
 
 CLASSES = 90  # characters
 EPOCHS = 5
-KILLS_PER_RUN = 12  # at most: a run is to end some time
-PATIENCE = 300  # seconds that a life may take
+KILLS_PER_RUN = 12  # at most, so that a run ends at some point
+PATIENCE = 300  # seconds that a process may take
 SMALL = Settings(epochs=EPOCHS, pairs_per_batch=16, bits=64)
 WHOLE = 200  # kills
 CONFIGURATIONS: dict[str, tuple[bool, Settings]] = {  # paired, how
@@ -61,28 +61,28 @@ TIMES = ("seconds", "mining_seconds", "mining_share", "mining_seconds_per_epoch"
 
 
 class Phase:
-    """What a training is doing, in memory that it shares with the process that kills it."""
+    """The phase of a training, in memory that it shares with the process that kills it."""
 
     def __init__(self) -> None:
         self._memory = mmap.mmap(-1, 2 + 4 * len(PHASES))
 
     def reset(self) -> None:
-        """Forget the last life."""
+        """Forget the last process."""
         self._memory[:] = bytes(len(self._memory))
 
     @property
     def now(self) -> str:
-        """The phase that the training is in, or was in when it was killed."""
+        """Phase of the training, or in which it was killed."""
         return PHASES[self._memory[0]]
 
     def entered(self, phase: str) -> int:
-        """How often the training has come to a phase."""
+        """Return how often the training has entered a phase."""
         place = 2 + 4 * PHASES.index(phase)
         return int.from_bytes(self._memory[place : place + 4], "little")
 
     @contextmanager
     def of(self, phase: str) -> Iterator[None]:
-        """Be in a phase, and then again in the one before."""
+        """Enter a phase, and return to the one before at the end."""
         before, number = self._memory[0], PHASES.index(phase)
         place = 2 + 4 * number
         self._memory[place : place + 4] = (self.entered(phase) + 1).to_bytes(4, "little")
@@ -90,18 +90,18 @@ class Phase:
         try:
             yield
         finally:
-            self._memory[0] = before or PHASES.index("epoch change")  # whatever follows, the start is over
+            self._memory[0] = before or PHASES.index("epoch change")  # the start is over in any case
 
 
 @dataclass
 class Watched:
-    """The methods of a training that are phases, and how long each takes."""
+    """Watches the methods of a training that are phases, and measures how long each takes."""
 
     phase: Phase
     seconds: dict[str, list[float]] = field(default_factory=dict)
 
     def install(self) -> None:
-        """Wrap them, in this process."""
+        """Wrap the methods in this process."""
         self._wrap(loop.TrainingLoop, "train_epoch", "training step", unless=_is_over)
         self._wrap(EpochBatchSampler, "__iter__", "epoch change")
         self._wrap(loop.TrainingLoop, "refresh", "epoch change")
@@ -126,7 +126,7 @@ class Watched:
 
 
 def _is_over(training: loop.TrainingLoop) -> bool:
-    """Tell whether an epoch was trained to its end before the run was killed."""
+    """Return whether the epoch was trained to its end before the run was killed."""
     return len(training.losses) == len(training.sampler)
 
 
@@ -181,7 +181,7 @@ class Trial:
     moments: random.Random
 
     def kill(self, kills: int) -> dict[str, Any]:
-        """Kill runs so many times in all; each is resumed until it is done, and compared."""
+        """Kill runs, resume each until it is finished, and compare it; `kills` counts over all runs."""
         durations = self._undisturbed()
         by_phase: Counter[str] = Counter()
         done = different = pairs = runs_done = 0
@@ -214,12 +214,12 @@ class Trial:
         }
 
     def _target(self) -> tuple[str, int]:
-        """Choose a phase to die in, and how often to come to it before."""
+        """Choose a phase to die in, and how often to enter it before."""
         phase = self.moments.choice([*PHASES, "save"])  # which is short and easily missed
         return phase, 1 if phase in ("start", "end") else self.moments.randint(1, 2 if phase != "save" else 4)
 
     def _undisturbed(self) -> dict[str, float]:
-        """Train without a kill and return how long each phase takes."""
+        """Train undisturbed and return how long each phase takes."""
         self.folder.mkdir()
         file = self.folder / "seconds.json"
         self.phase.reset()
@@ -231,7 +231,7 @@ class Trial:
     def _live(
         self, folder: Path, target: tuple[str, int] | None, durations: dict[str, float], *, latest: float
     ) -> str | None:
-        """Train until a moment in the target phase; returns the phase that was hit, None where the run ended before.
+        """Train until a moment in the target phase; return the phase that was hit, or None if the run ended before.
 
         The moment is random, at most `latest` of the phase's usual duration after its beginning.
         """
@@ -249,7 +249,7 @@ class Trial:
         return self.phase.now if self._ended(child) else None
 
     def _ended(self, child: int) -> bool:
-        """Wait for a life to end; whether it was killed."""
+        """Wait for a process to end, and return whether it was killed."""
         _, status = os.waitpid(child, 0)
         code = os.waitstatus_to_exitcode(status)
         if code not in (0, -signal.SIGKILL):
@@ -273,13 +273,13 @@ class Trial:
 
 
 def model() -> nn.Module:
-    """A small network with randomness of its own, which a checkpoint must not forget."""
+    """Build a small network with dropout, whose random numbers a checkpoint must keep."""
     torch.manual_seed(0)
     return nn.Sequential(ConvNet(width=8, dim=32), nn.Dropout(0.1))
 
 
 def outcome(folder: Path) -> tuple[list[dict[str, Any]], bytes, list[str]]:
-    """Everything that a run leaves, but for times."""
+    """Return everything that a run leaves, except times."""
     texts = [*(folder / "metrics.jsonl").read_text().splitlines(), (folder / "result.json").read_text()]
     metrics = [{k: v for k, v in json.loads(text).items() if k not in TIMES} for text in texts]
     names = sorted(path.name for path in folder.iterdir() if not path.name.startswith("."))
@@ -287,7 +287,7 @@ def outcome(folder: Path) -> tuple[list[dict[str, Any]], bytes, list[str]]:
 
 
 def write_glyphs(path: Path) -> Path:
-    """Write a few characters in all faces as a file of glyphs."""
+    """Write some characters in all faces as a file of glyphs."""
     glyphs = load_glyphs()
     points, counts = np.unique(glyphs.codepoints, return_counts=True)
     chosen = np.isin(glyphs.codepoints, points[counts == counts.max()][:CLASSES])

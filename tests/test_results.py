@@ -29,6 +29,12 @@ def test_the_page_shows_the_command_that_is_run(name):
     assert shlex.join(compare_all.command(name)) in commands
 
 
+@pytest.mark.parametrize("name", compare_all.COMPARISONS)
+def test_the_command_line_takes_every_command(run_here, name):
+    code, _, err = run_here(*compare_all.command(name)[1:], "--print-config")
+    assert (code, err) == (0, "")
+
+
 @pytest.mark.parametrize("name", INPUTS)
 def test_the_page_names_every_input(name):
     assert f"| `{name}` |" in PAGE
@@ -149,7 +155,7 @@ def test_a_comparison_that_fails_leaves_the_others_alone(tmp_path, monkeypatch, 
     monkeypatch.setattr(sys, "argv", ["compare_all", *line, "--limit", "0", "--", *small])
     with pytest.raises(SystemExit, match=r"^1$"):
         record.run(compare_all.main)
-    assert "out of time; the same command goes on with it" in capsys.readouterr().out
+    assert "out of time; the same command resumes it" in capsys.readouterr().out
 
 
 def test_what_is_not_there_is_said_before_anything_is_run(tmp_path):
