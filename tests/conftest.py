@@ -53,11 +53,24 @@ def pytest_terminal_summary(terminalreporter):
         terminalreporter.line(f"{number} skipped: {reason}")
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown():
+    """Fail a test that leaves processes to the garbage collector, which would end them in the middle of another."""
+    yield
+    left = processes.kill_children(spared=_pids_of_ranks())
+    assert not left, f"these processes were left running: {left}"
+
+
+def _pids_of_ranks():
+    pool = sys.modules.get("tests.ranks")
+    return [] if pool is None else [rank.pid for rank in pool.POOL.ranks]
+
+
 def pytest_sessionfinish():
     if "tests.ranks" in sys.modules:
         sys.modules["tests.ranks"].POOL.close()
-    left = processes.stop_server()
-    assert not left, f"tests left processes behind: {left}"
+    processes.kill_children()
+    processes.stop_server()
 
 
 @pytest.fixture

@@ -37,12 +37,16 @@ def start_server():
 
 
 def stop_server():
-    """End what was forked and is still alive, then the server; return the processes that should have ended before."""
-    left = multiprocessing.active_children()
+    """End the server, once everything that was forked has ended."""
+    multiprocessing.forkserver._forkserver._stop()
+
+
+def kill_children(spared=()):
+    """Kill the children of this process, but for some; return those that ran, which should have ended by themselves."""
+    left = [process for process in multiprocessing.active_children() if process.pid not in spared]
     for process in left:
         process.kill()
         process.join(PATIENCE)
-    multiprocessing.forkserver._forkserver._stop()
     return left
 
 

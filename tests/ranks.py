@@ -90,6 +90,7 @@ class Rank:
         self.connection, theirs = multiprocessing.Pipe()
         with theirs:
             self._child = Child(_serve, theirs)
+        self.pid = self._child.pid
 
     def send(self, message):
         with contextlib.suppress(ConnectionError):  # it is dead, as `_collect` notices and says

@@ -81,6 +81,7 @@ def test_metric_learning():
     names |= {"loss": losses.NTXentLoss(), "labels": torch.arange(256) // 2}
     names["dataset"] = Images(names["labels"].tolist())
     exec(training, names)
+    names["trainer"].dataloader_iter = None  # ends its workers now, not whenever garbage is collected
     assert names["sampler"].epoch == 1
     assert names["sampler"].codes["embeddings"].num_seen == 256
     names |= {"embeddings": torch.randn(20, 32), "labels": torch.arange(20) // 2}
