@@ -11,11 +11,12 @@ import torch
 
 import lookalike
 from lookalike import LSHBatchSampler
+from tests.toys import write_glyph_file
 
 ROOT = Path(__file__).parents[1]
 SOURCE = Path(lookalike.__file__).parent
 DESIGN = (ROOT / "docs" / "design.md").read_text()
-PACKAGES = ("batches", "negatives", "search")  # walked as one: a public function each
+PACKAGES = ("batches/", "negatives/", "search/", "data/", "training/encoders/")  # walked as one: a public function each
 
 
 def walk_of(heading):
@@ -25,8 +26,11 @@ def walk_of(heading):
 
 
 @contextmanager
-def crossed(until=lambda _: False):
-    """Collect the files and packages of lookalike whose functions are called; utils serve everyone and do not count."""
+def crossed(before="nowhere"):
+    """Collect the files and packages of lookalike whose functions are called, until a room is entered.
+
+    Utils serve everyone and do not count.
+    """
     files = []
 
     def note(frame, event, _):
@@ -34,10 +38,10 @@ def crossed(until=lambda _: False):
         if event != "call" or not code.co_flags & CO_OPTIMIZED or not code.co_filename.startswith(str(SOURCE)):
             return  # not a function of ours: modules and classes are executed where they are imported
         path = Path(code.co_filename).relative_to(SOURCE).as_posix()
-        package = path.partition("/")[0]
-        name = f"{package}/" if package in PACKAGES else path
-        if package != "utils" and name not in files and not until(files):
-            files.append(name)
+        if path.startswith(before):
+            sys.setprofile(None)
+        elif not path.startswith("utils/"):
+            files.append(next((package for package in PACKAGES if path.startswith(package)), path))
 
     sys.setprofile(note)
     try:
@@ -65,3 +69,35 @@ def test_an_embedding_crosses_the_files_of_the_walk(paired):
         next(iter(sampler))
     assert set(files) == set(walk)
     assert len(walk) == len(set(walk)) <= 12
+
+
+def test_training_crosses_the_files_of_the_walk(tmp_path, run_here):
+    walk = walk_of("From the command to the sampler")
+    glyphs = write_glyph_file(tmp_path / "glyphs.npz")
+    arguments = ["train", str(glyphs), "--epochs", "1", "--pairs-per-batch", "4", "--model-option", "width=8"]
+    assert run_here(*arguments, "--out", "first")[0] == 0  # imports everything
+    with crossed(before="samplers/") as files:
+        assert run_here(*arguments, "--out", "second")[0] == 0
+    assert set(files) == set(walk)
+    assert len(walk) == len(set(walk)) <= 15
+
+
+def test_the_layout_names_every_file_and_no_other():
+    layout = DESIGN.split("## Layout\n")[1].split("\n## ")[0]
+    named, folder = set(), []
+    for line in layout.splitlines():
+        found = re.match(r"( *)(\S+/|(?:[\w.]+\.\w+, )*[\w.]+\.\w+)(?:  |$)", line)
+        if found is None:
+            continue
+        depth = len(found[1]) // 2
+        folder = folder[:depth]
+        if found[2].endswith("/"):
+            folder.append(found[2])
+        else:
+            named |= {"".join(folder) + name for name in found[2].split(", ")}
+    files = {
+        path.relative_to(ROOT).as_posix()
+        for path in SOURCE.rglob("*")
+        if path.suffix in (".py", ".cu", ".html", ".css")
+    }
+    assert named == files - {f"src/lookalike/{name}" for name in ("__main__.py",)}
