@@ -24,7 +24,8 @@ def pytest_cmdline_main(config):
     is_whole = config.args_source == config.ArgsSource.TESTPATHS and not (
         config.option.keyword or config.option.markexpr
     )
-    if is_whole and getattr(config.option, "numprocesses", 0) is None and (os.cpu_count() or 1) > 1:
+    is_worker = hasattr(config, "workerinput")  # which must not start workers of its own
+    if is_whole and not is_worker and getattr(config.option, "numprocesses", 0) is None and (os.cpu_count() or 1) > 1:
         config.option.numprocesses = 2
         config.option.dist = "loadfile"  # fixtures of a module are made once
         os.environ.setdefault("OMP_NUM_THREADS", "1")

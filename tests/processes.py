@@ -10,7 +10,10 @@ import subprocess
 import sys
 import tempfile
 import time
+from multiprocessing import resource_tracker
 from pathlib import Path
+
+import pytest
 
 from lookalike.utils.locks import locked
 
@@ -26,14 +29,25 @@ def start_server():
     if multiprocessing.forkserver._forkserver._forkserver_pid is not None:
         return
     FORKSERVER.set_forkserver_preload([*LOADED, *(name for name in LOADED_IF_WANTED if name in sys.modules)])
-    threads = os.environ.get("OMP_NUM_THREADS")
-    os.environ["OMP_NUM_THREADS"] = "1"  # more threads than cores wait for each other
-    try:
+    with pytest.MonkeyPatch.context() as patch, _printing_to_nobody():
+        patch.setenv("OMP_NUM_THREADS", "1")  # more threads than cores wait for each other
         multiprocessing.forkserver.ensure_running()
+
+
+@contextlib.contextmanager
+def _printing_to_nobody():
+    """Let what is started meanwhile print to nobody: it outlives the test whose output this process captures."""
+    kept = [os.dup(number) for number in (1, 2)]
+    nobody = os.open(os.devnull, os.O_WRONLY)
+    try:
+        for number in (1, 2):
+            os.dup2(nobody, number)
+        yield
     finally:
-        os.environ.pop("OMP_NUM_THREADS")
-        if threads is not None:
-            os.environ["OMP_NUM_THREADS"] = threads
+        for number, handle in enumerate(kept, start=1):
+            os.dup2(handle, number)
+        for handle in (*kept, nobody):
+            os.close(handle)
 
 
 def stop_server():
@@ -153,6 +167,8 @@ def _run(outputs, cwd, env, function, arguments):
     os.environ.update(env)
     os.chdir(cwd)
     multiprocessing.set_start_method(None, force=True)  # its own children are started as everywhere
+    os.close(resource_tracker._resource_tracker._fd)  # whoever is killed leaves semaphores to a tracker of its own
+    resource_tracker._resource_tracker._fd = None
     function(*arguments)
 
 
