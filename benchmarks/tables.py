@@ -1,4 +1,5 @@
-"""Write the tables of the documentation: numbers come from the committed results, options from their dataclasses.
+"""Write the tables of the documentation: numbers come from the committed results, options from their
+dataclasses, the layout from the source.
 
 python -m benchmarks.tables
 """
@@ -9,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks import options, record
+from benchmarks import layout, options, record
 from lookalike.training.comparison_results import HEADINGS, ZERO_SHOT, ComparisonResult, ComparisonRow
 
 ROOT = Path(__file__).parents[1]
@@ -25,6 +26,7 @@ PAGES = (
     "docs/mining.md",
     "docs/index.md",
     "docs/cli.md",
+    "docs/design.md",
 )
 COMPARISONS = {
     "compare_medquad": "medical questions and answers, text",
@@ -438,6 +440,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "hardness": partial(_compared, "hardness"),
     **{name: partial(_compared, name) for name in COMPARISONS},
     **options.TABLES,
+    **layout.TABLES,
 }
 
 

@@ -80,24 +80,3 @@ def test_training_crosses_the_files_of_the_walk(tmp_path, run_here):
         assert run_here(*arguments, "--out", "second")[0] == 0
     assert set(files) == set(walk)
     assert len(walk) == len(set(walk)) <= 15
-
-
-def test_the_layout_names_every_file_and_no_other():
-    layout = DESIGN.split("## Layout\n")[1].split("\n## ")[0]
-    named, folder = set(), []
-    for line in layout.splitlines():
-        found = re.match(r"( *)(\S+/|(?:[\w.]+\.\w+, )*[\w.]+\.\w+)(?:  |$)", line)
-        if found is None:
-            continue
-        depth = len(found[1]) // 2
-        folder = folder[:depth]
-        if found[2].endswith("/"):
-            folder.append(found[2])
-        else:
-            named |= {"".join(folder) + name for name in found[2].split(", ")}
-    files = {
-        path.relative_to(ROOT).as_posix()
-        for path in SOURCE.rglob("*")
-        if path.suffix in (".py", ".cu", ".html", ".css")
-    }
-    assert named == files - {f"src/lookalike/{name}" for name in ("__main__.py",)}
