@@ -245,9 +245,10 @@ def _plan() -> str:
 
 
 def _compared(name: str) -> str:
-    return (
-        f"{ComparisonResult.from_json(record.read(name)).as_markdown().strip()} From `benchmarks/results/{name}.json`."
-    )
+    result = record.read(name)
+    for settings in result["settings"].values():  # results from before the setting was renamed
+        settings["pairs_per_batch"] = settings.pop("batch_size", settings.get("pairs_per_batch"))
+    return f"{ComparisonResult.from_json(result).as_markdown().strip()} From `benchmarks/results/{name}.json`."
 
 
 def _gains() -> str:

@@ -53,5 +53,5 @@ def test_committed_comparisons_are_read_and_written_alike(path):
     assert table.as_json() == content
     text = table.as_markdown()
     assert text.count("\n| ") == len(table.rows) + 1
-    assert f"{next(iter(table.settings.values()))['batch_size']} pairs per batch" in text
+    assert f"{next(iter(table.settings.values()))['pairs_per_batch']} pairs per batch" in text
     assert ("mining, epoch" in text) == (table.jobs == 1)

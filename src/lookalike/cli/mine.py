@@ -171,7 +171,7 @@ def _mine_texts(options: Options) -> None:
 def _mine_embeddings(options: Options) -> None:
     from lookalike.mining.embeddings import mine_embeddings
 
-    selection, search, given = options.selection, options.search, options.embeddings
+    selection, given = options.selection, options.embeddings
     mine_embeddings(
         given.embeddings,
         given.reference,
@@ -181,9 +181,7 @@ def _mine_embeddings(options: Options) -> None:
         filters=options.filters,
         sampling_strategy=selection.sampling_strategy,
         seed=selection.seed,
-        bits=search.bits,
-        rescore=search.rescore,
-        oversampling=search.oversampling,
+        **vars(options.search),
         device=options.device,
         output=options.output,
         force=options.force,

@@ -32,10 +32,10 @@ def hard_negatives(
     labels: Any,
     k: int,
     *,
+    filters: Filters = NO_FILTERS,
     reference: Any = None,
     reference_labels: Any = None,
     positives: Any = None,
-    filters: Filters = NO_FILTERS,
     backend: str = "auto",
     progress: bool = False,
 ) -> Neighbours:
@@ -48,11 +48,11 @@ def hard_negatives(
         codes: Packed codes of the queries, uint8 `[n, bits / 8]`.
         labels: Integers `[n]`, or None: every sample is a class of its own (pairs: reference i is its positive).
         k: Negatives per sample.
+        filters: Which neighbours count.
         reference: Codes to find negatives in, for two towers; by default the queries themselves.
         reference_labels: Integers, one per reference; by default `labels`.
         positives: The positive from which margins are measured, as an index into the reference, -1 for none; by
             default the sample's hardest positive.
-        filters: Which neighbours count.
         backend: As in `hamming_topk`.
         progress: As in `hamming_topk`.
 
@@ -79,10 +79,10 @@ def exact_hard_negatives(
     labels: Any,
     k: int,
     *,
+    filters: Filters = NO_FILTERS,
     reference: Tensor | None = None,
     reference_labels: Any = None,
     positives: Any = None,
-    filters: Filters = NO_FILTERS,
 ) -> Similar:
     """Do what `hard_negatives` does with floats and exact cosines: what the codes are measured against.
 

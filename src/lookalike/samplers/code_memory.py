@@ -16,7 +16,7 @@ from lookalike.samplers.reservoir import Reservoir
 from lookalike.samplers.streams import CodeStream
 from lookalike.search import search_device
 from lookalike.utils import ranks
-from lookalike.utils.checks import checked_bits
+from lookalike.utils.checks import checked_bits, checked_positive
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -57,7 +57,7 @@ class CodeMemory(Memory):
         if not 0 < target_overlap <= 1:
             raise ValueError(f"target_overlap must be above 0 and at most 1, got {target_overlap}.")
         self.bits = self.max_bits = checked_bits(max_bits if self.auto else bits)
-        self.target_overlap, self.k, self.center = target_overlap, k, center
+        self.target_overlap, self.k, self.center = target_overlap, checked_positive("k", k), center
         self.plan: BitsPlan | None = None  # the last that "auto" made, on rank 0
         n = pairing.num_samples
         self._pairing = pairing

@@ -101,15 +101,8 @@ class EpochBatchSampler(BatchSampler):
         if self.batch_size % pairing.ids_per_pair:
             raise ValueError(f"batch_size counts samples, two per pair, and must be even, got {batch_size}.")
         self.pairing, self._memory = pairing, memory or Memory()
-        self.composition = Composition(
-            k=k,
-            hardness=hardness,
-            clusters=clusters,
-            method=method,
-            filters=filters or Filters(),
-            guard=guard,
-            rearrange=rearrange,
-        )
+        filters = filters or Filters()
+        self.composition = Composition(k, hardness, clusters, method, filters, guard, rearrange)
         self._exclude = self.composition.checked_exclude(pairing.num_samples)
         self.shard, self.seed = shard, seed
         self.sampler = range(self.num_samples)  # torch's batch samplers have this attribute, and loaders look at it

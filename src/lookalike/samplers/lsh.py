@@ -11,7 +11,6 @@ from lookalike.samplers.code_memory import CodeMemory
 from lookalike.samplers.epochs import EpochBatchSampler, MiningOptions
 from lookalike.samplers.guard import Guard
 from lookalike.samplers.pairing import make_pairing
-from lookalike.utils.checks import checked_positive
 
 if TYPE_CHECKING:
     from lookalike.analysis.bits import BitsPlan
@@ -73,13 +72,7 @@ class LSHBatchSampler(EpochBatchSampler):
     ) -> None:
         pairing = make_pairing(labels, pairs, self_pairs=self_pairs)
         self._codes = CodeMemory(
-            pairing,
-            bits,
-            max_bits=max_bits,
-            target_overlap=target_overlap,
-            k=checked_positive("k", k),
-            center=center,
-            seed=seed,
+            pairing, bits, max_bits=max_bits, target_overlap=target_overlap, k=k, center=center, seed=seed
         )
         keep_apart = None if guard is None else Guard(guard)
         super().__init__(pairing, batch_size, memory=self._codes, guard=keep_apart, k=k, seed=seed, **options)

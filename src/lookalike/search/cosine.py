@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from lookalike.utils.checks import checked_positive
-from lookalike.utils.lists import Lists, row_numbers, take_lists
+from lookalike.utils.lists import row_numbers, take_lists
 from lookalike.utils.tensors import checked_labels
 
 TILE_ELEMENTS = 1 << 25  # similarities in memory at a time
@@ -28,7 +28,7 @@ def cosine_topk(
     *,
     query_labels: Any = None,
     reference_labels: Any = None,
-    exclude: Lists | None = None,
+    exclude: Any = None,
 ) -> Similar:
     """Find the k rows of `reference` with the largest cosine to each query, by full comparison.
 

@@ -7,6 +7,8 @@ import statistics
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Self
 
+from lookalike.training.results import Costs
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -44,7 +46,7 @@ class Gain:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ComparisonRow:
+class ComparisonRow(Costs):
     """One strategy of a comparison, over all its seeds."""
 
     sampler: str
@@ -52,13 +54,6 @@ class ComparisonRow:
     runs: int
     quality: dict[str, Spread]
     """One entry per metric of `METRICS`."""
-    seconds: float | None = None
-    """Mean training time of a run."""
-    mining_seconds_per_epoch: float | None = None
-    mining_share: float | None = None
-    """Fraction of the training time spent on mining."""
-    kept_bytes: int | None = None
-    """Memory that the sampler keeps from one epoch to the next."""
     gain_over_random: Gain | None = None
     """Recall@1 above that of the row "random"; None without such a row, or for single seeds."""
 
@@ -135,7 +130,6 @@ class ComparisonResult:
     def conditions(self) -> str:
         """Describe data, model, settings and machine in one paragraph."""
         settings = next(iter(self.settings.values()))
-        pairs = settings.get("pairs_per_batch", settings.get("batch_size"))  # results from before the setting's rename
         where = self.machine.get("gpu") or self.machine["processor"]
         model = self.model if self.encoder is None else f"{self.encoder}, {self.model}"
         several = self.seeds > 1
@@ -143,7 +137,8 @@ class ComparisonResult:
         at_a_time = f", {self.jobs} runs at a time, so without times" if self.jobs > 1 else ""
         return (
             f"{self.description[0].upper()}{self.description[1:]}. {model[0].upper()}{model[1:]}, "
-            f"{settings['epochs']} epochs, {pairs} pairs per batch, {self.seeds} seed{'s' if several else ''}; "
+            f"{settings['epochs']} epochs, {settings['pairs_per_batch']} pairs per batch, "
+            f"{self.seeds} seed{'s' if several else ''}; "
             f"in points{spread}; {where}{at_a_time}."
         )
 

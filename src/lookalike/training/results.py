@@ -52,7 +52,21 @@ class EpochMetrics:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunResult:
+class Costs:
+    """What a run, or the mean run of a strategy, took; None where it is not known."""
+
+    seconds: float | None = None
+    """Time of training and mining, without evaluations."""
+    mining_seconds_per_epoch: float | None = None
+    """Mean over all epochs but the first, which has nothing to mine; None for a run of one epoch."""
+    mining_share: float | None = None
+    """Fraction of the time of these epochs spent on mining."""
+    kept_bytes: int | None = None
+    """Memory that the sampler keeps from one epoch to the next."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunResult(Costs):
     """The outcome of a finished run, as result.json holds it."""
 
     config: dict[str, Any]
@@ -62,14 +76,6 @@ class RunResult:
     zero_shot: dict[str, float] | None = None
     """Quality before training."""
     epochs: int | None = None
-    seconds: float | None = None
-    """Time of training and mining, without evaluations."""
-    mining_seconds_per_epoch: float | None = None
-    """Mean over all epochs but the first, which has nothing to mine; None for a run of one epoch."""
-    mining_share: float | None = None
-    """Fraction of the time of these epochs spent on mining."""
-    kept_bytes: int | None = None
-    """Memory that the sampler keeps from one epoch to the next."""
     parameters: int | None = None
     """Size of the model."""
     machine: dict[str, Any] = field(default_factory=dict)

@@ -124,16 +124,16 @@ def train(
 
 
 def check_run(
-    data: Data,
-    settings: Settings | None = None,
-    *,
-    out: str | Path,
-    model: Model | None = None,
-    device: str | None = None,
-    resume: bool = False,
-    force: bool = False,
+    data: Data, settings: Settings | None = None, *, out: str | Path, model: Model | None = None, **how: Any
 ) -> None:
     """Raise what `train` with the same arguments raises before it loads data or a model.
+
+    Args:
+        data: As in `train`.
+        settings: As in `train`.
+        out: As in `train`.
+        model: As in `train`.
+        how: `device`, `resume` and `force`, as in `train`.
 
     Raises:
         ValueError: An argument is impossible, or `out` holds another run.
@@ -141,9 +141,10 @@ def check_run(
         UnwritableError: `out` cannot be written to.
     """
     plan = Plan.of(data, settings, model)
-    plan.check(resume=resume, force=force)
-    checked_device(device)
-    RunFolder(Path(out)).check(plan.config(), resume=resume, force=force)
+    again = {name: how.get(name, False) for name in ("resume", "force")}
+    plan.check(**again)
+    checked_device(how.get("device"))
+    RunFolder(Path(out)).check(plan.config(), **again)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -89,15 +89,10 @@ def _parse_settings(content: dict[str, Any], checker: Checker) -> dict[str, RunC
     by_row = checker.kept(by_row, dict.fromkeys(by_row, kinds.OBJECT), of="settings of")
     found = {}
     for name, settings in by_row.items():
-        known = checker.kept(_renamed(settings), SETTINGS, of=f"settings of {name}:")
+        known = checker.kept(settings, SETTINGS, of=f"settings of {name}:")
         known = {"sampler": name, **known}
         found[name] = config_of(known, known)
     return found
-
-
-def _renamed(settings: dict[str, Any]) -> dict[str, Any]:
-    """Rename a setting that older files call batch_size."""
-    return {"pairs_per_batch" if name == "batch_size" else name: value for name, value in settings.items()}
 
 
 def _parse_row(

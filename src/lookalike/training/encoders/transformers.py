@@ -88,8 +88,8 @@ class PooledImageEncoder(ImageEncoder):
 def load_encoder(
     name: str,
     *,
-    pretrained: bool = True,
     max_length: int | None = None,
+    pretrained: bool = True,
     gradient_checkpointing: bool = False,
     freeze_batch_norm: bool | None = None,
 ) -> nn.Module:
