@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 import torch
 from torch import nn
@@ -123,8 +123,16 @@ def train(
     return result
 
 
+class How(TypedDict, total=False):
+    """Arguments of `train` that say where and whether a run may begin."""
+
+    device: str | None
+    resume: bool
+    force: bool
+
+
 def check_run(
-    data: Data, settings: Settings | None = None, *, out: str | Path, model: Model | None = None, **how: Any
+    data: Data, settings: Settings | None = None, *, out: str | Path, model: Model | None = None, **how: Unpack[How]
 ) -> None:
     """Raise what `train` with the same arguments raises before it loads data or a model.
 
@@ -141,10 +149,10 @@ def check_run(
         UnwritableError: `out` cannot be written to.
     """
     plan = Plan.of(data, settings, model)
-    again = {name: how.get(name, False) for name in ("resume", "force")}
-    plan.check(**again)
+    resume, force = how.get("resume", False), how.get("force", False)
+    plan.check(resume=resume, force=force)
     checked_device(how.get("device"))
-    RunFolder(Path(out)).check(plan.config(), **again)
+    RunFolder(Path(out)).check(plan.config(), resume=resume, force=force)
 
 
 @dataclass(frozen=True, kw_only=True)
