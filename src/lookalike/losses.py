@@ -11,10 +11,8 @@ import torch.nn.functional as F  # noqa: N812 - as everybody calls it
 from torch import Tensor, nn
 
 from lookalike.utils import ranks
-from lookalike.utils.checks import Range
+from lookalike.utils.checks import TEMPERATURES, Range
 from lookalike.utils.lists import checked_lists, lists_mask
-
-TEMPERATURES = Range(0.01, 1.0, with_high=True)  # outside, gradients vanish or logits overflow
 
 
 class InfoNCE(nn.Module):

@@ -113,7 +113,7 @@ def test_every_benchmark_takes_the_same_options(module, names):
 
 def test_every_benchmark_is_known_here():
     scripts = {path.stem for path in record.RESULTS.parent.glob("*.py")}
-    assert scripts - set(WRITERS) == {"__init__", "gpu_tests", "mps", "options", "record", "tables"}
+    assert scripts - set(WRITERS) == {"__init__", "gpu_tests", "layout", "mps", "options", "record", "tables"}
 
 
 def test_only_full_problems_are_recorded(tmp_path):

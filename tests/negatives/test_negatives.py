@@ -219,3 +219,10 @@ def test_exact_filters_match_the_plain_version(seed, n, classes, range_min, two_
     found = exact_hard_negatives(query, labels, k, filters=Filters(range_min=range_min, **limits), **towers)
     assert torch.allclose(found.scores, torch.tensor(expected).view(n, k), atol=1e-6)
     assert ((found.indices >= 0) == (found.scores > -torch.inf)).all()
+
+
+def test_no_rows_have_no_negatives_and_no_positives():
+    nothing = torch.empty(0, 8, dtype=torch.uint8)
+    assert hardest_positives(nothing, []).tolist() == []
+    assert hard_negatives(nothing, [], 3, filters=Filters(relative_margin=0.1)).indices.shape == (0, 3)
+    assert exact_hard_negatives([[1.0, 0.0], [0.0, 1.0]], None, 1).indices.tolist() == [[1], [0]]

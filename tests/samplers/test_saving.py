@@ -327,3 +327,21 @@ def test_refreshed_towers_must_have_one_dimension():
 def test_labels_without_a_positive_are_refused():
     with pytest.raises(ValueError, match=r"all 20 labels are different.*pairs=.*self_pairs=True"):
         RandomBatchSampler(np.arange(20), 4)
+
+
+def test_iterators_that_have_begun_follow_a_loaded_state():
+    sampler = build("lsh", paired=False)
+    batches = iter(sampler)
+    next(batches)
+    sampler.load_state_dict(sampler.state_dict())
+    for _ in batches:
+        pass
+    iter(sampler)
+    assert sampler.epoch == 1
+
+
+@pytest.mark.parametrize("position", [-1, 10**6])
+def test_a_position_outside_the_epoch_is_refused(position):
+    sampler = build("lsh", paired=False)
+    with pytest.raises(ValueError, match="position must be between 0 and"):
+        sampler.load_state_dict(sampler.state_dict(), position)

@@ -83,4 +83,4 @@ def with_options(error: str, options: type) -> str:
             return known[name].flag.replace("--", "--no-", 1)
         return known[name].flag if value == "True" else f"{known[name].flag} {value}".rstrip()
 
-    return re.sub(r'(?<![-\w.])([a-z][a-z_]*)=("[^"]*"|(?:[\w:/-]|\.(?=\w))*)', as_option, error)
+    return re.sub(r'(?:^|(?<=[\s(]))([a-z][a-z_]*)=("[^"]*"|(?:[\w:/-]|\.(?=\w))*)', as_option, error)

@@ -28,6 +28,8 @@ def _loader() -> Any:
         def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
             seen = set()
             for key, _ in node.value:
+                if not isinstance(key, yaml.ScalarNode):
+                    raise yaml.MarkedYAMLError(problem="a key must be a name", problem_mark=key.start_mark)
                 if key.value in seen:
                     raise yaml.MarkedYAMLError(problem=f"{key.value!r} stands twice", problem_mark=key.start_mark)
                 seen.add(key.value)

@@ -46,6 +46,7 @@ what the file holds, and that over the defaults:
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import field, make_dataclass
 from pathlib import Path
 from types import NoneType
@@ -63,6 +64,8 @@ if TYPE_CHECKING:
 __all__ = ["ConfigFile", "Flag", "Hint", "Pairs", "Positional", "Without", "build", "parse", "parse_typed"]
 
 T = TypeVar("T")
+NUMBER = re.compile(r"-?\d+(\.\d+)?|-?\d(\.\d+)?[eE][-+]?\d{1,2}")
+LIKE_A_NUMBER = re.compile(r"[-+.\d][-+.\deE]*|NaN|-?Infinity")
 WORDS = {"true": True, "false": False, "none": None, "null": None}
 KINDS = (int, float, Path, str)  # tried in this order
 
@@ -193,6 +196,8 @@ def _pair(each: Option, text: str) -> tuple[str, Any]:
         raise ValueError(f"{each.flag} must be NAME=VALUE, such as size=224, got {text!r}.")
     if value.lower() in WORDS:
         return name, WORDS[value.lower()]
+    if LIKE_A_NUMBER.fullmatch(value) and not NUMBER.fullmatch(value):
+        return name, value  # such as a commit, 1234e56
     try:
         return name, json.loads(value)
     except json.JSONDecodeError:

@@ -45,7 +45,7 @@ class HardNegatives(Callback):  # type: ignore[misc]
         self._num_observed = 0  # batches of this epoch
         self._epoch_is_over = False
 
-    def on_fit_start(self, trainer: Any, pl_module: Any) -> None:  # noqa: ARG002
+    def on_fit_start(self, trainer: Any, pl_module: Any) -> None:  # noqa: ARG002 - Lightning's signature
         """Refuse to train where Lightning would replace the sampler by its own."""
         connector = getattr(trainer, "_accelerator_connector", None)
         if trainer.world_size > 1 and getattr(connector, "use_distributed_sampler", False):
@@ -54,7 +54,7 @@ class HardNegatives(Callback):  # type: ignore[misc]
                 "use Trainer(use_distributed_sampler=False): lookalike's samplers deal the batches themselves."
             )
 
-    def on_train_start(self, trainer: Any, pl_module: Any) -> None:  # noqa: ARG002
+    def on_train_start(self, trainer: Any, pl_module: Any) -> None:  # noqa: ARG002 - Lightning's signature
         """Refuse to train if no loader has the sampler."""
         combined = getattr(trainer.fit_loop, "_combined_loader", None)  # all loaders, in whatever form they were given
         loaders = [] if combined is None else combined.flattened
@@ -63,12 +63,12 @@ class HardNegatives(Callback):  # type: ignore[misc]
                 "no training loader has this sampler; make it with DataLoader(..., batch_sampler=sampler)."
             )
 
-    def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:  # noqa: ARG002
+    def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:  # noqa: ARG002 - Lightning's signature
         """Begin the next epoch, even if `limit_train_batches` cut the last one short."""
         self._num_observed, self._epoch_is_over = 0, False
         self.sampler.set_epoch(trainer.current_epoch)
 
-    def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:  # noqa: ARG002
+    def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:  # noqa: ARG002 - Lightning's signature
         """Observe the batch."""
         self._epoch_is_over = bool(trainer.is_last_batch)
         if not isinstance(outputs, dict) or "ids" not in outputs:
@@ -77,7 +77,7 @@ class HardNegatives(Callback):  # type: ignore[misc]
         self.sampler.observe(outputs["ids"], **towers)
         self._num_observed += 1
 
-    def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:  # noqa: ARG002
+    def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:  # noqa: ARG002 - Lightning's signature
         """Warn if nothing was observed."""
         if not self._num_observed:
             logger.warning("nothing was observed in a whole epoch, so batches stay random: %s.", ADVICE)

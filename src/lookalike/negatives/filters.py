@@ -14,8 +14,9 @@ class Filters:
     """Which neighbours count as hard negatives, under the names that sentence-transformers gives its filters.
 
     A score is the cosine of query and candidate: exact, or cos(pi * h / b), which a Hamming distance h of b bits
-    implies. Margins are measured from the query's least similar positive; a query without one has no margin. The rank
-    window is applied last, to the candidates that passed, nearest first.
+    implies. Margins are measured from the query's least similar positive; a query without one has no margin. The order
+    is that of sentence-transformers: `range_max` limits the search, scores and margins drop candidates, and
+    `range_min` skips the nearest of those that are left.
 
     Raises:
         ValueError: The filters contradict each other.
@@ -26,9 +27,9 @@ class Filters:
     """
 
     range_min: int = 0
-    """Skip this many of the nearest candidates."""
+    """Skip this many of the nearest candidates that passed the other filters."""
     range_max: int | None = None
-    """Highest rank to consider; None: as many as it takes."""
+    """Highest rank to consider, before any other filter; None: as many as it takes."""
     max_score: float | None = None
     """Drop candidates more similar than this."""
     min_score: float | None = None
@@ -45,6 +46,10 @@ class Filters:
             value = getattr(self, name)
             if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
                 raise TypeError(f"{name} must be an integer, got {type(value).__name__}.")
+        for name in ("max_score", "min_score", "absolute_margin", "relative_margin"):
+            value = getattr(self, name)
+            if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
+                raise TypeError(f"{name} must be a number, got {type(value).__name__}.")
         if self.range_min < 0:
             raise ValueError(f"range_min must be at least 0, got {self.range_min}.")
         if self.range_max is not None and self.range_max <= self.range_min:

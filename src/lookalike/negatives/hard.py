@@ -14,7 +14,7 @@ from lookalike.search.cosine import Similar
 from lookalike.search.request import Neighbours
 from lookalike.utils.checks import checked_positive
 from lookalike.utils.lists import Lists, checked_lists, take_lists
-from lookalike.utils.tensors import both_labels, checked_codes, checked_labels
+from lookalike.utils.tensors import as_tensor, both_labels, checked_codes, checked_labels
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -75,12 +75,12 @@ def hard_negatives(
 
 
 def exact_hard_negatives(
-    embeddings: Tensor,
+    embeddings: Any,
     labels: Any,
     k: int,
     *,
     filters: Filters = NO_FILTERS,
-    reference: Tensor | None = None,
+    reference: Any = None,
     reference_labels: Any = None,
     positives: Any = None,
 ) -> Similar:
@@ -92,7 +92,8 @@ def exact_hard_negatives(
         >>> exact_hard_negatives(x, [0, 0, 1, 1], k=1).indices.flatten().tolist()
         [2, 2, 1, 1]
     """
-    reference = embeddings if reference is None else reference.to(embeddings.device)
+    embeddings = as_tensor(embeddings, "embeddings", "floats")
+    reference = embeddings if reference is None else as_tensor(reference, "reference", "floats").to(embeddings.device)
     return Similar(*_mine(COSINE, embeddings, labels, reference, reference_labels, positives, k, filters, {}))
 
 

@@ -57,7 +57,7 @@ def least_similar_positives(
     size = 1
     while size <= SMALL_CLASS:
         rows = ((sizes <= size) & (sizes > size // 2)).nonzero().flatten()
-        for part in torch.split(rows, max(1, GATHER_BYTES // (size * query[0].nbytes))):
+        for part in torch.split(rows, max(1, GATHER_BYTES // (size * query.shape[1] * query.element_size()))):
             positions = starts[part, None] + torch.arange(size, device=query.device)  # [m, size]
             candidates = by_label[positions.clamp(max=len(by_label) - 1)]
             absent = positions >= (starts + sizes)[part, None]

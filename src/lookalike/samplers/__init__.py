@@ -4,16 +4,27 @@ A sampler is a pairing (labelled or paired data), a memory (nothing, floats or c
 together by `EpochBatchSampler`. The other classes only choose the parts.
 """
 
+from lookalike.samplers.code_memory import CodeMemory
 from lookalike.samplers.epochs import EpochBatchSampler, EpochOptions, MiningOptions
 from lookalike.samplers.exact import PreEpochBatchSampler
+from lookalike.samplers.float_memory import FloatMemory
+from lookalike.samplers.guard import Guard
 from lookalike.samplers.lsh import LSHBatchSampler
+from lookalike.samplers.memory import Memory
+from lookalike.samplers.pairing import Labelled, Paired
 from lookalike.samplers.random import RandomBatchSampler
 
 __all__ = [
+    "CodeMemory",
     "EpochBatchSampler",
     "EpochOptions",
+    "FloatMemory",
+    "Guard",
     "LSHBatchSampler",
+    "Labelled",
+    "Memory",
     "MiningOptions",
+    "Paired",
     "PreEpochBatchSampler",
     "RandomBatchSampler",
 ]

@@ -40,6 +40,8 @@ class CodeMemory(Memory):
         seed: Decides the rotation.
     """
 
+    has_codes = True
+
     def __init__(
         self,
         pairing: Pairing,

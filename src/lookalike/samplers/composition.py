@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from lookalike.batches import check_options, compose_batches, lists_width
+from lookalike.negatives import Filters
 from lookalike.utils.checks import checked_positive
 from lookalike.utils.lists import Lists, checked_lists, lists_among, lists_checksum
 
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from lookalike.negatives import Filters
     from lookalike.samplers.guard import Guard
     from lookalike.samplers.memory import Memory
     from lookalike.samplers.pairing import Pairing
@@ -36,7 +36,10 @@ class Composed(NamedTuple):
 
 @dataclass
 class Composition:
-    """How to compose an epoch; the fields are the arguments of `EpochBatchSampler`."""
+    """How to compose an epoch; the fields are the arguments of `EpochBatchSampler`.
+
+    `hardness`, `filters`, `guard` and `rearrange` may be set between epochs, to the same values on all ranks.
+    """
 
     k: int
     hardness: float
@@ -49,24 +52,32 @@ class Composition:
     def __post_init__(self) -> None:
         checked_positive("k", self.k)
         check_options(self.hardness, self.clusters, self.method)
-        self.filters.check_room(self.num_negatives)
+        self._checked: tuple[Filters, Lists | None] | None = None  # filters, and what they exclude
 
     @property
     def num_negatives(self) -> int:
-        """Hard negatives per sample to look for."""
-        return min(self.k, lists_width(self.method))
+        """Hard negatives per sample to look for: what the method can use and the rank window has room for."""
+        window = self.k if self.filters.range_max is None else self.filters.range_max - self.filters.range_min
+        return min(self.k, window, lists_width(self.method))
 
-    def checked_exclude(self, n: int) -> Lists | None:
-        """Return the ids to exclude per sample, checked, if there are any."""
-        lists = self.filters.exclude
-        return None if lists is None else checked_lists("exclude", lists, n, n, torch.device("cpu"))
+    def exclude(self, n: int) -> Lists | None:
+        """Return the ids to exclude as negatives, for each of n samples, if there are any.
+
+        Raises:
+            ValueError: They do not fit the number of samples.
+        """
+        if self._checked is None or self._checked[0] is not self.filters:
+            lists, cpu = self.filters.exclude, torch.device("cpu")
+            self._checked = self.filters, None if lists is None else checked_lists("exclude", lists, n, n, cpu)
+        return self._checked[1]
 
     def identity(self) -> dict[str, Any]:
         """Return what must be the same on every rank, and in a state and the sampler that loads it."""
         return {"k": self.k, "clusters": self.clusters, "method": self.method}
 
-    def adjustable(self, exclude: Lists | None) -> dict[str, Any]:
+    def adjustable(self, n: int) -> dict[str, Any]:
         """Return what may change from one epoch to the next, though not from rank to rank."""
+        exclude = self.exclude(n)
         filters = {name: value for name, value in vars(self.filters).items() if name != "exclude"}
         return {
             "hardness": float(self.hardness),
@@ -79,7 +90,6 @@ class Composition:
         self,
         pairing: Pairing,
         memory: Memory,
-        exclude: Lists | None,
         seeds: list[int],
         *,
         num_batches: int,
@@ -91,7 +101,6 @@ class Composition:
         Args:
             pairing: The data set.
             memory: What is known of it.
-            exclude: Ids to exclude as negatives, per sample.
             seeds: Decide everything random.
             num_batches: How many there will be.
             pairs_per_batch: Their size.
@@ -99,12 +108,21 @@ class Composition:
         """
         rng = np.random.default_rng(seeds)
         seed, labels = int(rng.integers(2**62)), pairing.labels
-        mined = mine(memory, pairing, self.num_negatives, self.filters, exclude) if self.hardness > 0 else None
-        if mined is not None and self.guard is not None:
-            known = memory.rows(self.num_negatives)
-            labels = self.guard.merge(mined, known, pairing, num_batches, pairs_per_batch)
+        near, exclude = None, self.exclude(pairing.num_samples)
+        if self.hardness > 0:
+            mined = mine(memory, pairing, self.num_negatives, self.filters, exclude)
+            if mined is not None and self.guard is not None:
+                if self.filters.on_scores or self.filters.range_min:  # the guard judges what filters may hide
+                    nearest = mine(memory, pairing, self.num_negatives, Filters(), exclude)
+                else:
+                    nearest = mined
+                known = memory.rows(self.num_negatives)
+                labels = self.guard.merge(nearest or mined, known, pairing, num_batches, pairs_per_batch)
+                del nearest, known
+            near = None if mined is None else mined.indices
+            del mined  # distances are not needed any more, and large
         pairs = pairing.draw(memory.pairing_codes(), rng)
-        lists = torch.full((len(pairs.query), 0), -1) if mined is None else pairing.neighbours(mined.indices, pairs)
+        lists = torch.full((len(pairs.query), 0), -1) if near is None else pairing.neighbours(near, pairs)
         batches = compose_batches(
             lists,
             pairs_per_batch,

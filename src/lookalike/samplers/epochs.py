@@ -9,7 +9,7 @@ import numpy as np
 from torch.utils.data import BatchSampler
 
 from lookalike.analysis.measures import NEIGHBOURS
-from lookalike.batches import plan_batches
+from lookalike.batches import check_options, plan_batches
 from lookalike.negatives import Filters
 from lookalike.samplers import states
 from lookalike.samplers.composition import Composed, Composition
@@ -52,8 +52,8 @@ class EpochBatchSampler(BatchSampler):
     """A `BatchSampler` put together from a pairing, a memory and a way to compose batches.
 
     It composes a whole epoch before its first batch: mine the hard negatives that the memory knows, draw pairs, put
-    pairs that are hard negatives of each other into one batch. The fields of `composition`, such as `hardness`, may be
-    set between epochs, to the same values on all ranks.
+    pairs that are hard negatives of each other into one batch. `hardness`, and the fields
+    `filters` and `guard` of `composition`, may be set between epochs, to the same values on all ranks.
 
     An epoch ends when its last batch was yielded; the next `iter` begins the next one. `set_epoch` may say so too, and
     saying it twice does nothing. Until then every `iter` gives the same batches.
@@ -98,12 +98,14 @@ class EpochBatchSampler(BatchSampler):
         shard: bool = True,
     ) -> None:
         self.batch_size, self.drop_last = checked_positive("batch_size", batch_size), drop_last
+        if guard is not None and not (memory or Memory()).has_codes:
+            raise ValueError("guard compares codes: it needs a memory of codes.")
         if self.batch_size % pairing.ids_per_pair:
             raise ValueError(f"batch_size counts samples, two per pair, and must be even, got {batch_size}.")
         self.pairing, self._memory = pairing, memory or Memory()
         filters = filters or Filters()
         self.composition = Composition(k, hardness, clusters, method, filters, guard, rearrange)
-        self._exclude = self.composition.checked_exclude(pairing.num_samples)
+        self.composition.exclude(pairing.num_samples)  # raises for lists that do not fit
         self.shard, self.seed = shard, seed
         self.sampler = range(self.num_samples)  # torch's batch samplers have this attribute, and loaders look at it
         self._place = Place()
@@ -135,6 +137,16 @@ class EpochBatchSampler(BatchSampler):
     def epoch(self) -> int:
         """The epoch that has begun, or begins with the next `iter` if the one before is not finished."""
         return self._place.epoch
+
+    @property
+    def hardness(self) -> float:
+        """Fraction of a batch taken from hard negatives; it may be set between epochs."""
+        return self.composition.hardness
+
+    @hardness.setter
+    def hardness(self, fraction: float) -> None:
+        check_options(fraction, self.composition.clusters, self.composition.method)
+        self.composition.hardness = fraction
 
     @property
     def kept_bytes(self) -> int:
@@ -231,7 +243,7 @@ class EpochBatchSampler(BatchSampler):
         return {
             "version": states.VERSION,
             "sampler": self._identity(),
-            "adjustable": self.composition.adjustable(self._exclude),
+            "adjustable": self.composition.adjustable(self.num_samples),
             "rank": rank,
             "epoch": self.epoch,
             "finished": cursor >= len(self),
@@ -251,6 +263,8 @@ class EpochBatchSampler(BatchSampler):
         """
         states.check_state(state, self._identity(), len(self), self.num_samples)
         self._memory.check_state(state["kept"])
+        if position is not None and not 0 <= position <= len(self):
+            raise ValueError(f"position must be between 0 and {len(self)}, the batches of an epoch, got {position}.")
         is_own = state["rank"] == ranks.world()[0]
         if not self._memory.load_state_dict(state["kept"], is_own=is_own):
             logger.warning(
@@ -261,16 +275,14 @@ class EpochBatchSampler(BatchSampler):
                 state["epoch"],
             )
         cursor = (len(self) if state["finished"] else state["cursor"]) if position is None else position
-        self._place = Place(
-            epoch=state["epoch"],
-            is_finished=cursor >= len(self),
-            follows_observations=state["follows_observations"],
-        )
-        self._place.restart_at(min(cursor, len(self)))
+        self._place.go_to(state["epoch"])  # in place: iterators that have begun report to it
+        self._place.restart_at(cursor)
+        self._place.is_finished = cursor >= len(self)
+        self._place.follows_observations = state["follows_observations"]
         self._composed = None if state["composed"] is None else Composed(*state["composed"])
         self._agreed_on = None
         self._take_share()
-        if changed := states.differences(state["adjustable"], self.composition.adjustable(self._exclude)):
+        if changed := states.differences(state["adjustable"], self.composition.adjustable(self.num_samples)):
             logger.warning("the state was saved with other settings: %s, from the next epoch on.", "; ".join(changed))
 
     def _identity(self) -> dict[str, Any]:
@@ -293,7 +305,7 @@ class EpochBatchSampler(BatchSampler):
             return
         place = {"epoch": self.epoch, "restored": self._batches is not None, "first batch": self._place.start}
         ranks.check_agreement(
-            {**self._identity(), **self.composition.adjustable(self._exclude), **place}, self._memory.dim
+            {**self._identity(), **self.composition.adjustable(self.num_samples), **place}, self._memory.dim
         )
         self._agreed_on = self.epoch
 
@@ -329,7 +341,7 @@ class EpochBatchSampler(BatchSampler):
     def _compose(self) -> list[Tensor]:
         seeds = [self.seed, self.epoch]
         options = {"num_batches": len(self), **self._plan_options()}
-        composed = self.composition.compose(self.pairing, self._memory, self._exclude, seeds, **options)
+        composed = self.composition.compose(self.pairing, self._memory, seeds, **options)
         self._report_left_out(int(composed.num_left_out))
         return list(composed)
 

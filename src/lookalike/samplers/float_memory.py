@@ -94,8 +94,10 @@ class FloatMemory(Memory):
 
     def pairing_codes(self) -> Tensor | None:
         """Hash the floats of labelled data, if there are any."""
+        if len(self.towers) > 1:
+            return None
         seen = self._seen()
-        if len(self.towers) > 1 or not bool(seen.any()):
+        if not bool(seen.any()):
             return None
         floats = self._floats[self.towers[0]]
         hasher = SignHasher(floats.shape[1], PAIRING_BITS, seed=self.seed)

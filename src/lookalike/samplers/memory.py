@@ -19,6 +19,9 @@ class Remembered(NamedTuple):
 class Memory:
     """What the next epoch is composed from. This one remembers nothing, for random batches."""
 
+    has_codes = False
+    """Whether rows are codes, which a guard can compare."""
+
     @property
     def dim(self) -> int | None:
         """Dimension of the embeddings; None as long as there were none."""

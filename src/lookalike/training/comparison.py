@@ -86,6 +86,10 @@ def compare(
         for seed in range(seeds)
         for name, each in contenders.items()
     ]
+    if len({run.folder for run in runs}) < len(runs):
+        raise ValueError(
+            f"the names {', '.join(map(repr, contenders))} lead to the same folder; name them differently."
+        )
     if RunFolder(out).config.exists():
         raise ValueError(f"{out} is the folder of a run; a comparison needs one of its own, choose it with out=.")
     options: dict[str, Any] = {"model": plan.model_options, "device": device}

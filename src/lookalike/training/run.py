@@ -9,7 +9,7 @@ The loop itself is in `lookalike.training.loop`.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
@@ -175,6 +175,8 @@ class Plan:
         data = DataSource(data) if isinstance(data, str) else data
         source = data.source if isinstance(data, RetrievalData) else data
         usual = None if source is None else recipe(source.name)
+        if usual is not None and isinstance(data, DataSource):
+            data = replace(data, options={**usual.data, **data.options})
         if settings is None:
             settings = Settings() if usual is None else usual.settings
         if isinstance(model, nn.Module):

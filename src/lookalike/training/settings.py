@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 
-from lookalike.utils.checks import Range, check_choice, checked_bits, checked_integer
+from lookalike.utils.checks import TEMPERATURES, Range, check_choice, checked_bits, checked_integer
 from lookalike.utils.messages import suggestion
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ RANGES = {
     "weight_decay": Range(0),
     "warmup": Range(0, 1),
     "clip": Range(0),
-    "temperature": Range(0, with_low=False),
+    "temperature": TEMPERATURES,
     "label_smoothing": Range(0, 1),
     "hardness": Range(0, 1, with_high=True),
     "guard": Range(0, 2, with_low=False, with_high=True),

@@ -75,6 +75,9 @@ class Range(NamedTuple):
         return number
 
 
+TEMPERATURES = Range(0.01, 1.0, with_high=True)  # of InfoNCE: outside, gradients vanish or logits overflow
+
+
 def check_choice(name: str, value: Any, known: Iterable[str]) -> None:
     """Check that a value is one of the known names.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -67,8 +67,9 @@ class HardNegatives(TrainerCallback):  # type: ignore[misc]
     def __init__(self, *, labels: Any = None, normalize: bool = True, **options: Any) -> None:
         if unknown := set(options) - OPTIONS:
             raise TypeError(f"HardNegatives takes {', '.join(sorted(OPTIONS))}, not {', '.join(sorted(unknown))}.")
-        # Raises for bad options now, not when training starts.
-        LSHBatchSampler(None, 1, pairs=ranks.world()[1], **options)
+        # Raises for bad options now, not when training starts; how many rows there are, the trainer knows.
+        tried = {"filters": replace(options["filters"], exclude=None)} if options.get("filters") else {}
+        LSHBatchSampler(None, 1, pairs=ranks.world()[1], **{**options, **tried})
         self.labels, self.normalize, self.options = labels, normalize, options
         self._parts: dict[str, _Part] = {}  # by name; "" where there is one data set alone
         self._trainer: Any = None
@@ -203,7 +204,7 @@ class HardNegatives(TrainerCallback):  # type: ignore[misc]
         part.sampler.observe(numbers - part.first, query=anchors, reference=positives)
         self._num_observed += 1
 
-    def on_train_begin(self, args: Any, state: Any, control: Any, **others: Any) -> None:  # noqa: ARG002
+    def on_train_begin(self, args: Any, state: Any, control: Any, **others: Any) -> None:  # noqa: ARG002 - transformers' signature
         """Listen to the loss; load the samplers' state if the run resumes."""
         self._num_observed = 0
         self._recorder.listen(self._losses(), getattr(self._trainer.model, "_orig_mod", self._trainer.model))
@@ -221,12 +222,12 @@ class HardNegatives(TrainerCallback):  # type: ignore[misc]
             # The trainer skips the batches it has trained on by itself, so the epoch is yielded from its first batch.
             self.samplers[name].load_state_dict(kept, position=0)
 
-    def on_epoch_begin(self, args: Any, state: Any, control: Any, **others: Any) -> None:  # noqa: ARG002
+    def on_epoch_begin(self, args: Any, state: Any, control: Any, **others: Any) -> None:  # noqa: ARG002 - transformers' signature
         """Set the samplers' epoch: accelerate may have wrapped them too deep for the trainer to reach."""
         for sampler in self.samplers.values():
             sampler.set_epoch(int((state.epoch or 0) + 1e-6))
 
-    def on_epoch_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:  # noqa: ARG002
+    def on_epoch_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:  # noqa: ARG002 - transformers' signature
         """Warn if nothing was observed."""
         if not self._num_observed:
             logger.warning(
@@ -236,7 +237,7 @@ class HardNegatives(TrainerCallback):  # type: ignore[misc]
             )
         self._num_observed = 0
 
-    def on_save(self, args: Any, state: Any, control: Any, **others: Any) -> None:  # noqa: ARG002
+    def on_save(self, args: Any, state: Any, control: Any, **others: Any) -> None:  # noqa: ARG002 - transformers' signature
         """Add the samplers' state to the checkpoint: one file per rank, since each observes its own batches."""
         if state.is_hyper_param_search:  # whose trials are never resumed
             return
@@ -246,7 +247,7 @@ class HardNegatives(TrainerCallback):  # type: ignore[misc]
         with replacing(folder / _file_name()) as temporary:
             torch.save({"ranks": ranks.world()[1], "samplers": kept}, temporary)
 
-    def on_train_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:  # noqa: ARG002
+    def on_train_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:  # noqa: ARG002 - transformers' signature
         """Stop listening to the loss."""
         self._recorder.stop()
 
