@@ -90,7 +90,7 @@ def test_python_m_lookalike():
         (("data", "chekc"), "there is no command 'chekc'; did you mean 'check'? See lookalike data --help."),
         (("demo", "--bit", "64"), "there is no option '--bit'; did you mean '--bits'? See lookalike demo --help."),
         (("demo", "--di=64"), "there is no option '--di'; did you mean '--dim'? See lookalike demo --help."),
-        (("demo", "64"), "there is no place for the argument '64'. See lookalike demo --help."),
+        (("demo", "64"), "unexpected argument '64'. See lookalike demo --help."),
         (("demo", "--n", "many"), "--n must be an integer, got 'many'."),
         (("demo", "--bits", "64,x"), "--bits must be an integer, or several with commas between them, got 'x'."),
         (("demo", "--bits", "12"), "bits must be a multiple of 8, got 12; the next one is 16."),
