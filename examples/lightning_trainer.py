@@ -1,7 +1,7 @@
 """Hard negatives with Lightning's trainer: tell noisy copies of many points apart.
 
-Two noisy copies of each of 1,500 points, which lie in clusters, are each other's positives. Prints how hard batches
-are, random ones and mined ones: the cosine of the hardest negative in the batch, averaged over an epoch.
+Two noisy copies of each of 1,500 points, which lie in clusters, are each other's positives. Prints how hard random and
+mined batches are: the cosine of the hardest negative in the batch, averaged over an epoch.
 
 Run with: python examples/lightning_trainer.py
 """
@@ -22,7 +22,7 @@ POINTS, DIM = 1500, 32
 
 
 def noisy_points() -> TensorDataset:
-    """Samples 2 i and 2 i + 1 are copies of point i; with their ids."""
+    """Return samples with their ids; samples 2 i and 2 i + 1 are copies of point i."""
     torch.manual_seed(0)
     clusters = torch.randn(60, DIM)
     points = clusters[torch.randint(60, (POINTS,))] + 0.5 * torch.randn(POINTS, DIM)
@@ -40,7 +40,7 @@ class Encoder(pl.LightningModule):  # type: ignore[misc]
         self.hardness: list[list[float]] = []
 
     def training_step(self, batch: Any, batch_idx: int) -> dict[str, Any]:
-        """InfoNCE between the two copies of each point."""
+        """Compute InfoNCE between the two copies of each point."""
         if batch_idx == 0:
             self.hardness.append([])
         ids, x = batch
@@ -51,12 +51,12 @@ class Encoder(pl.LightningModule):  # type: ignore[misc]
         return {"loss": loss, "ids": ids, "embeddings": z}  # what the callback observes
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
-        """Adam."""
+        """Return the optimizer."""
         return torch.optim.Adam(self.parameters(), lr=1e-3)
 
 
 def train(sampler: EpochBatchSampler) -> list[float]:
-    """How hard the batches of each epoch were."""
+    """Train, and return how hard the batches of each epoch were."""
     module, loader = Encoder(), DataLoader(noisy_points(), batch_sampler=sampler)
     trainer = pl.Trainer(
         max_epochs=3,

@@ -1,8 +1,8 @@
 """Hard negatives with pytorch-metric-learning: mined batches for its trainer, then a memory that is mined in bits.
 
-Classes are 300 points in clusters, samples their noisy copies. Prints how hard batches are, random ones and mined ones
-(the cosine of the hardest negative in the batch, averaged over an epoch), and how many of the pairs that a cross-batch
-memory holds are compared when it is mined.
+Classes are 300 points in clusters, samples their noisy copies. Prints how hard random and mined batches are (the cosine
+of the hardest negative in the batch, averaged over an epoch), and how many of the pairs that a cross-batch memory holds
+are compared when it is mined.
 
 Run with: python examples/metric_learning_trainer.py
 """
@@ -24,7 +24,7 @@ LABELS = torch.arange(CLASSES).repeat_interleave(COPIES)
 
 
 def noisy_points() -> TensorDataset:
-    """Six samples of each class."""
+    """Return six samples of each class."""
     torch.manual_seed(0)
     clusters = torch.randn(30, DIM)
     points = clusters[torch.randint(30, (CLASSES,))] + 0.5 * torch.randn(CLASSES, DIM)
@@ -32,7 +32,7 @@ def noisy_points() -> TensorDataset:
 
 
 def train(sampler: EpochBatchSampler) -> list[float]:
-    """How hard the batches of each epoch were."""
+    """Train, and return how hard the batches of each epoch were."""
     torch.manual_seed(0)
     trunk = torch.nn.Sequential(torch.nn.Linear(DIM, 64), torch.nn.ReLU(), torch.nn.Linear(64, DIM))
     loss, hardness = NTXentLoss(temperature=0.1), []
@@ -57,7 +57,7 @@ def train(sampler: EpochBatchSampler) -> list[float]:
 
 
 def compared_pairs() -> tuple[int, int]:
-    """Negative pairs of a batch with a full memory: all there are, and those that a miner with k = 8 leaves."""
+    """Count the negative pairs of a batch with a full memory: all of them, and those that a miner with k = 8 leaves."""
     x, labels = noisy_points().tensors
     memory = HammingMemory(ContrastiveLoss(), DIM, memory_size=1024, k=8, bits=256)
     for start in range(0, 1024, 64):

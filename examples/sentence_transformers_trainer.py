@@ -1,8 +1,10 @@
-"""Hard negatives with sentence-transformers' trainer: find what a name of Python's library stands for.
+"""Hard negatives with sentence-transformers' trainer: match names in Python's library with their documentation.
 
 Anchors are names ("datetime date replace"), positives the first lines of their documentation; the model is a small BERT
-without training, so nothing is downloaded. Prints how hard batches are, the trainer's own and mined ones: the cosine
-of the hardest negative in the batch, averaged over an epoch. `python examples/sentence_transformers_trainer.py`
+without training, so nothing is downloaded. Prints how hard the trainer's own and mined batches are: the cosine of the
+hardest negative in the batch, averaged over an epoch.
+
+Run with: python examples/sentence_transformers_trainer.py
 """
 
 import importlib
@@ -23,7 +25,7 @@ MODULES = "calendar csv datetime ftplib json logging pathlib random smtplib stat
 
 
 def documented_names() -> dict[str, list[str]]:
-    """Names of the library as words, and what they are documented to do."""
+    """Return names of the library as words, and the first lines of their documentation."""
     pairs = {}
     for module in MODULES.split():
         for class_name, owner in inspect.getmembers(importlib.import_module(module), inspect.isclass):
@@ -35,7 +37,7 @@ def documented_names() -> dict[str, list[str]]:
 
 
 def new_model(texts: list[str], folder: str) -> SentenceTransformer:
-    """A BERT with random weights, over the words of the texts."""
+    """Make a BERT with random weights, over the words of the texts."""
     tokenizer = Tokenizer(models.WordLevel(unk_token="[UNK]"))
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
     tokenizer.train_from_iterator(texts, trainers.WordLevelTrainer(special_tokens=["[PAD]", "[UNK]"]))
@@ -46,7 +48,7 @@ def new_model(texts: list[str], folder: str) -> SentenceTransformer:
 
 
 def train(dataset: Dataset, *, mined: bool) -> list[float]:
-    """How hard the batches of each epoch were."""
+    """Train, and return how hard the batches of each epoch were."""
     hardness: list[float] = []
 
     def similarity(anchors: torch.Tensor, candidates: torch.Tensor) -> torch.Tensor:

@@ -26,7 +26,7 @@ class CodeTable:
     """The codes of n samples, and which samples have one.
 
     Memory grows with n by bits / 8 bytes of `codes` and 1 / 8 byte of `marks` per sample: bit i % 8 of byte i // 8 is
-    set once sample i was written.
+    set once sample i has been written.
 
     Args:
         n: Number of samples; ids are 0 to n - 1.

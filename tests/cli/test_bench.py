@@ -41,7 +41,7 @@ def test_quick_search_prints_steps_a_table_and_where_results_are(run_here, tmp_p
     code, out, err = run_here("bench", "search", "--quick")
     assert (code, err) == (0, "")
     lines = out.splitlines()
-    assert lines[0] == "Hamming search against FAISS and exact search on the CPU: some seconds."
+    assert lines[0] == "Hamming search against FAISS and exact search on the CPU: a few seconds."
     assert [line.split("] ")[1] for line in lines[1:3]] == [
         "hashing 24,000 embeddings of dimension 512",
         "comparing what codes find with exact search",

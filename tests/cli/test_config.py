@@ -100,7 +100,7 @@ def test_mistakes_name_the_file(tmp_path, text, sentence):
     [
         ("- a", "must hold options, one per line, such as `epochs: 10`, got list."),
         ("rate: [1", "is not valid YAML ("),
-        ("rate: 1\nrate: 2", "is not valid YAML ('rate' stands twice in "),
+        ("rate: 1\nrate: 2", "is not valid YAML ('rate' appears twice in "),
         ("rate: !!python/object/apply:os.getcwd []", "is not valid YAML (could not determine a constructor"),
     ],
 )

@@ -54,7 +54,7 @@ def test_bad_images_are_named(tmp_path, run_here):
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (("list", "sop"), "there is no place for the argument 'sop'."),
+        (("list", "sop"), "unexpected argument 'sop'."),
         (("check", "spo"), "there is no data set 'spo'"),
         (("check", "sop", "--decod"), "there is no option '--decod'; did you mean '--decode'?"),
     ],

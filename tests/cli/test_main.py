@@ -90,7 +90,7 @@ def test_python_m_lookalike():
         (("data", "chekc"), "there is no command 'chekc'; did you mean 'check'? See lookalike data --help."),
         (("demo", "--bit", "64"), "there is no option '--bit'; did you mean '--bits'? See lookalike demo --help."),
         (("demo", "--di=64"), "there is no option '--di'; did you mean '--dim'? See lookalike demo --help."),
-        (("demo", "64"), "there is no place for the argument '64'. See lookalike demo --help."),
+        (("demo", "64"), "unexpected argument '64'. See lookalike demo --help."),
         (("demo", "--n", "many"), "--n must be an integer, got 'many'."),
         (("demo", "--bits", "64,x"), "--bits must be an integer, or several with commas between them, got 'x'."),
         (("demo", "--bits", "12"), "bits must be a multiple of 8, got 12; the next one is 16."),
@@ -146,6 +146,7 @@ class Options:
         ("max_bits=512 is enough; out=a/b.npy.", "--max-bits 512 is enough; --out a/b.npy."),
         ("give model_options=", "give --model-option"),
         ("numpy.unique(labels, return_inverse=True)[1]", "numpy.unique(labels, return_inverse=True)[1]"),
+        ("/tmp/max_bits=512,out=1 holds a run", "/tmp/max_bits=512,out=1 holds a run"),
         ("sentence-transformers>=6, size=224", "sentence-transformers>=6, size=224"),
     ],
 )

@@ -211,10 +211,10 @@ def test_mistakes_are_reported_in_one_sentence(source, model_folder, refused, tm
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (("--device", "banana"), "there is no device 'banana' here that torch can use; cpu is always there."),
-        (("--model", "./nothere"), "./nothere: there is no such folder of a model."),
-        (("--model", "/no/such/model"), "/no/such/model: there is no such folder of a model."),
-        (("--cross-encoder", "runs/judge/final"), "runs/judge/final: there is no such folder of a model."),
+        (("--device", "banana"), "there is no device 'banana' here that torch can use; cpu always works."),
+        (("--model", "./nothere"), "./nothere: there is no such model folder."),
+        (("--model", "/no/such/model"), "/no/such/model: there is no such model folder."),
+        (("--cross-encoder", "runs/judge/final"), "runs/judge/final: there is no such model folder."),
         (("--corpus", "away.txt"), "away.txt: there is no such file."),
         (("--corpus", "more/away.tsv"), "more/away.tsv: there is no such file."),
         (

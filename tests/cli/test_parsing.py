@@ -104,7 +104,7 @@ def test_underscores_and_negative_numbers():
         (("a", "--hidden", "4"), "there is no option '--hidden'"),
         (("a", "--forc"), "there is no option '--forc'; did you mean '--force'?"),
         (("a", "--no-bar"), "there is no option '--no-bar'; did you mean '--no-bars'?"),
-        (("a", "b", "c"), "there is no place for the argument 'c'."),
+        (("a", "b", "c"), "unexpected argument 'c'."),
         (("a", "--reader-option", "x"), "--reader-option must be NAME=VALUE, such as size=224, got 'x'."),
         (("a", "--reader-option", "x y=1"), "--reader-option must be NAME=VALUE"),
     ],

@@ -25,7 +25,7 @@ def test_plan_from_embeddings(run_here, tmp_path):
     assert shares == sorted(shares)
     (choice,) = [int(row[0]) for row in rows if row[4]]
     assert f"{choice} bits are predicted to find" in out
-    assert "More rows would make it surer: 3,000 are advisable." in out
+    assert "More rows would narrow the error: 3,000 are recommended." in out
 
 
 def test_plan_from_theory(run_here):

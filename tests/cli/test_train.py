@@ -171,7 +171,10 @@ def test_the_help_shows_the_defaults_of_a_data_set(run_here):
             ("--resume", "--force", "--out", "a"),
             "--resume continues a run and --force overwrites it: give one of them.",
         ),
-        (("--resume", "--out", "absent"), "absent holds no run to continue; to begin one there, say what to train on."),
+        (
+            ("--resume", "--out", "absent"),
+            "absent holds no run to continue; to begin one there, name the data to train on.",
+        ),
         (("--resume",), "runs/glyphs-lsh512-seed0 holds no run to continue"),
         (("--out", "file"), "file is a file; a run needs a folder."),
         (("--out", "file/run"), "file is a file; a run needs a folder."),
@@ -259,7 +262,7 @@ def test_a_baseline_of_other_settings_is_refused_before_anything_is_trained(run_
     shutil.rmtree(tmp_path / "runs" / "mine")
     code, out, err = run_here(*arguments, "--epochs", "2")
     assert code == 2
-    assert "own-random-seed3 holds a run of another configuration: epochs was 1, now 2." in err
+    assert "own-random-seed3 holds a run with other settings: epochs was 1, now 2." in err
     assert "epoch " not in out
     assert run_here(*arguments, "--epochs", "2", "--force")[0] == 0
     metrics = tmp_path / "runs" / "own-random-seed3" / "metrics.jsonl"
@@ -294,7 +297,7 @@ def test_an_unfinished_run_is_continued_as_it_was_begun(run_here, glyph_file, tm
 def test_a_run_that_was_not_begun_begins(run_here, glyph_file, tmp_path):
     code, out, _ = run_here("train", glyph_file, *QUICK, "--epochs", "1", "--out", "new", "--resume")
     assert code == 0
-    assert "new holds no run to continue: it begins now." in out
+    assert "new holds no run to continue, so a new one begins." in out
     assert (tmp_path / "new" / "result.json").exists()
 
 

@@ -34,7 +34,7 @@ def test_rows_of_images_with_labels():
     assert both.counts["training images"] == 40
     assert both.test.queries(torch.arange(4))[:, 0, 0, 0].tolist() == [200] * 4
     rows.columns["image"][3] = None
-    with pytest.raises(ValueError, match="row 3 of the column 'image' is no image"):
+    with pytest.raises(ValueError, match="row 3 of the column 'image' is not an image"):
         both.train.plain("query", torch.arange(40))
 
 

@@ -38,7 +38,7 @@ def test_what_cannot_be_kept_apart_is_said_once(caplog):
     sampler = LSHBatchSampler(None, 4, pairs=8, bits=64, rearrange=EqualTextsApart(negatives, members))
     with caplog.at_level(logging.WARNING, "lookalike"):
         assert len(list(observed(sampler, 2))) == 4
-    assert caplog.text.count("8 pairs are in a batch with a pair that has a text in common with them") == 1
+    assert caplog.text.count("8 pairs share a batch with a pair that has a text in common with them") == 1
 
 
 def test_chains_longer_than_an_epoch_leave_nothing_out():

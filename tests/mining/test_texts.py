@@ -60,7 +60,7 @@ class Untouched:
         ({}, {"query_prompt_name": "x"}, ValueError, "the model has no prompt named 'x'; it has 'ask'"),
         ({}, {"corpus_prompt_name": "x"}, ValueError, "the model has no prompt named 'x'; it has 'ask'"),
         ({}, {"device": "moon"}, ValueError, "there is no device 'moon'"),
-        ({}, {"cross_encoder": "./no/judge"}, FileNotFoundError, "./no/judge: there is no such folder of a model"),
+        ({}, {"cross_encoder": "./no/judge"}, FileNotFoundError, "./no/judge: there is no such model folder"),
         ({}, {"output": "out.npy"}, ValueError, "output must end in .jsonl or .parquet, got out.npy"),
         ({}, {"output": "out.parquet", "output_format": "tevatron"}, ValueError, "output must end in .jsonl, got"),
         ({}, {"output": "no/out.jsonl"}, ValueError, "no is not a folder; create it or choose another output"),
@@ -79,7 +79,7 @@ def test_other_types_are_refused(dataset):
         mine_hard_negatives(datasets.DatasetDict({"train": dataset}), Untouched())
     with pytest.raises(TypeError, match="model must be a SentenceTransformer or the name of one, got int"):
         mine_hard_negatives(dataset, 5)
-    with pytest.raises(FileNotFoundError, match=r"\./no/model: there is no such folder of a model"):
+    with pytest.raises(FileNotFoundError, match=r"\./no/model: there is no such model folder"):
         mine_hard_negatives(dataset, "./no/model")
 
 

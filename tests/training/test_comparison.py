@@ -42,7 +42,7 @@ def test_a_comparison_is_a_table_and_is_continued(glyphs, tmp_path, monkeypatch)
     with monkeypatch.context() as patch:
         patch.setattr(TrainingLoop, "run", lambda *_: pytest.fail("a finished run was trained again"))
         assert compared(glyphs, tmp_path) == table
-    with pytest.raises(ValueError, match=r"random-seed0 holds a run of another configuration: epochs was 1, now 2"):
+    with pytest.raises(ValueError, match=r"random-seed0 holds a run with other settings: epochs was 1, now 2"):
         compared(glyphs, tmp_path, settings=replace(SETTINGS, epochs=2))
 
 

@@ -138,9 +138,9 @@ def test_other_peoples_runs_are_not_touched(tmp_path):
     before = (tmp_path / "result.json").read_bytes()
     with pytest.raises(ValueError, match="holds a finished run; force=True overwrites it, out= chooses another folder"):
         train(data, quick(), out=tmp_path, model=toy_model())
-    with pytest.raises(ValueError, match=r"another configuration: bits was 64, now 128; epochs was 4, now 5\."):
+    with pytest.raises(ValueError, match=r"other settings: bits was 64, now 128; epochs was 4, now 5\."):
         train(data, quick(bits=128, epochs=5), out=tmp_path, model=toy_model(), resume=True)
-    with pytest.raises(ValueError, match=r"another configuration: data_checksum was '30-False', now '31-False'"):
+    with pytest.raises(ValueError, match=r"other settings: data_checksum was '30-False', now '31-False'"):
         train(toy_data(classes=31), quick(), out=tmp_path, model=toy_model(), resume=True)
     assert (tmp_path / "result.json").read_bytes() == before
     assert train(data, quick(), out=tmp_path, model=toy_model(), resume=True).as_json() == json.loads(before)
@@ -156,7 +156,7 @@ def test_data_that_change_are_noticed_once_they_are_loaded(glyphs, tmp_path):
     train(glyphs, settings, out=tmp_path / "run", model=NETWORK, progress=False)
     write_glyph_file(tmp_path / "own.npz", classes=41)
     for finished in (True, False):
-        with pytest.raises(ValueError, match="another configuration: data_checksum was"):
+        with pytest.raises(ValueError, match="other settings: data_checksum was"):
             train(glyphs, settings, out=tmp_path / "run", model=NETWORK, resume=True, progress=False)
         if finished:
             (tmp_path / "run" / "result.json").unlink()

@@ -31,7 +31,7 @@ from tests.processes import PATIENCE
         ({"method": "kmeans"}, "method must be one of 'growth', 'sample4geo', got 'kmeans'"),
         ({"seed": -1}, "seed must be at least 0, got -1"),
         ({"learning_rate": float("inf")}, "learning_rate must be above 0, got inf"),
-        ({"temperature": float("nan")}, "temperature must be above 0, got nan"),
+        ({"temperature": float("nan")}, "temperature must be at least 0.01 and at most 1.0, got nan"),
         ({"target_overlap": 0.0}, "target_overlap must be above 0 and at most 1, got 0"),
     ],
 )

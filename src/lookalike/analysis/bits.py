@@ -262,7 +262,7 @@ def _choose(
         f"{bits} bits are predicted to find {found:.1%} ± {error:.1%} of the true {k} nearest (target: {target:.0%})"
     )
     if found < target:
-        return bits, f"{prediction}: no length up to {longest} reaches it, so the longest is taken"
+        return bits, f"{prediction}: no length up to {longest} reaches it, so the longest is used"
     if not certain and bits == longest:
         return bits, f"{prediction}: no length up to {longest} clears it by its error"
     if bits == current:

@@ -1,4 +1,4 @@
-"""How likely sign codes keep the order of two samples by distance, and how many bits that takes.
+"""How likely sign codes are to keep the order of two samples by distance, and how many bits that takes.
 
 Angles are fractions of pi, as the codes see them: measured from the mean where embeddings are centred. Take an anchor
 c, a sample x at the angle `near`, a sample y at the angle `far`, and the angle `between` x and y. A random hyperplane

@@ -35,7 +35,7 @@ __all__ = ["Batches", "compose_batches", "plan_batches"]
 COMPOSITIONS = ("growth", "sample4geo")
 GRAPH_NEIGHBOURS = 32  # nearest ones that make edges; time and memory grow with it
 NEIGHBOUR_RANGE = 128  # of "sample4geo", as published
-SWAPS = 2  # passes; each brings a little more together and takes as long as the one before
+SWAPS = 2  # passes; each takes as long as the one before and brings fewer neighbours together
 
 
 @dataclass(frozen=True)
@@ -244,7 +244,7 @@ def lists_width(method: str, neighbour_range: int = NEIGHBOUR_RANGE) -> int:
 
 
 def check_options(hardness: float, clusters: int, method: str) -> None:
-    """Check the options that say how to compose."""
+    """Check the options of composition."""
     Range(0, 1, with_high=True).check("hardness", hardness)
     checked_positive("clusters", clusters)
     check_choice("method", method, COMPOSITIONS)

@@ -1,6 +1,6 @@
 """The numba kernels that fill batches from the neighbour graph.
 
-Filling is greedy and never has to be mended: when R batches are left, every label with R pairs left gives one to this
+Filling is greedy and never needs repair: when R batches are left, every label with R pairs left gives one to this
 batch (its *deadline*), so no label can have more pairs left than there are batches to put them in.
 """
 
@@ -35,7 +35,7 @@ class Classes(NamedTuple):
 class State(NamedTuple):
     """Working memory of `fill`."""
 
-    nodes: Any  # int32 [n, 8]: what is asked of a pair together, so in one cache line; columns below
+    nodes: Any  # int32 [n, 8]: what is read of a pair together, in one cache line; columns below
     touched: Any  # int32 [n]: pairs with a gain
     heads: Any  # int32 [LEVELS]: first pair of each queue level
     left: Any  # int32 [num_labels]: pairs still to place
@@ -169,7 +169,7 @@ def _forget(state: State, touched: int) -> None:
 
 @kernel
 def _most_connected(classes: Classes, state: State, batch: int) -> int:
-    """The queued pair with the largest share of its edges in the chunk whose label is not in the batch, or -1."""
+    """Return the queued pair with the largest fraction of its edges in the chunk, its label not in the batch, or -1."""
     for level in range(LEVELS - 1, -1, -1):
         i = state.heads[level]
         while i >= 0:
@@ -182,7 +182,7 @@ def _most_connected(classes: Classes, state: State, batch: int) -> int:
 
 @kernel
 def _from_class(classes: Classes, state: State, label: int) -> int:
-    """The free pair of a label that has most edges in the chunk, or the first one."""
+    """Return the free pair of a label that has most edges in the chunk, or the first one."""
     best, most = -1, -1
     for m in range(classes.offsets[label], classes.offsets[label + 1]):
         i = classes.members[m]
@@ -193,7 +193,7 @@ def _from_class(classes: Classes, state: State, label: int) -> int:
 
 @kernel
 def _next_free(classes: Classes, state: State, order: Any, start: int, batch: int) -> int:
-    """The position in `order` of the next free pair whose label is not in the batch."""
+    """Return the position in `order` of the next free pair whose label is not in the batch."""
     position = start
     while position < len(order):
         i = order[position]
@@ -214,7 +214,7 @@ def fill(
     order: Any,  # int32 [n]: the pairs, shuffled
     sizes: Any,  # int64 [num_batches], in the order they are filled: never less than total left / batches left
     chunk: int,  # pairs that grow from one seed
-    hardness: float,  # share of a batch that comes from the graph
+    hardness: float,  # fraction of a batch that comes from the graph
     batches: Any,  # int32 [num_batches, largest] out
     drawn: Any,  # bool [n] out: pairs that were drawn at random on purpose
 ) -> None:
@@ -237,7 +237,7 @@ def fill(
         while filled < size:
             i = -1
             growing = filled < from_graph
-            if filled + due >= size:  # the rest is spoken for
+            if filled + due >= size:  # labels that are due take the remaining places
                 label = state.by_left[deadline]
                 while state.stamp[label] == batch:
                     label = state.label_after[label]
@@ -291,11 +291,11 @@ def _bring_neighbours(
     deadline: int,
     batches: Any,
 ) -> tuple[int, int]:
-    """Sample4Geo: half of `select` are the nearest neighbours of the anchor, half drawn from the other ones listed."""
+    """Bring neighbours as Sample4Geo does: half of `select` the nearest, half drawn from the rest of the list."""
     width = neighbours.shape[1]
     for taken in range(select):
         slot = taken
-        if taken >= select // 2:  # a step of Fisher and Yates: what was drawn moves to the front
+        if taken >= select // 2:  # a Fisher-Yates step: the drawn neighbour moves to the front
             slot = taken + _random_below(state, width - taken)
             neighbours[anchor, taken], neighbours[anchor, slot] = neighbours[anchor, slot], neighbours[anchor, taken]
         i = neighbours[anchor, taken]

@@ -1,4 +1,4 @@
-"""How many batches of which size: known before anything is composed, and always possible to fill."""
+"""Plan the number and sizes of batches before anything is composed, so that they can always be filled."""
 
 from typing import NamedTuple
 
@@ -19,13 +19,13 @@ class Plan(NamedTuple):
 def plan_batches(
     counts: Array, pairs_per_batch: int, *, drop_last: bool = False, smallest: int = 1, multiple: int = 1
 ) -> Plan:
-    """Sizes for labels with `counts` pairs each: full batches, then one shorter one.
+    """Plan batches of labels with `counts` pairs each: full batches, then one shorter one.
 
     A label can be in every batch once, so it can give no more pairs than there are batches; leaving the others out may
     in turn make fewer batches enough. If the labels with a pair for every batch do not fit into the short one, or if it
-    would have fewer than `smallest` pairs, all batches share the shortage and sizes differ by at most one; where
-    even that leaves fewer than `smallest`, what is too many for full batches is dropped. Where the number of batches
-    has to be a `multiple` above one, all are full and what is left over is dropped.
+    would have fewer than `smallest` pairs, all batches share the shortage and sizes differ by at most one; if even that
+    leaves fewer than `smallest`, the pairs beyond full batches are dropped. With a `multiple` above one, the number of
+    batches is a multiple of it, all are full, and leftover pairs are dropped.
 
     The short batch is filled first, while all labels that need it still have pairs for it. After that, and in balanced
     batches from the largest on, R batches are left to fill, no label has more than R pairs, and a batch is no larger

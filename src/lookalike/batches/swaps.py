@@ -1,11 +1,11 @@
-"""The numba kernels that exchange pairs between batches where that brings more neighbours together."""
+"""The numba kernels that swap pairs between batches if that brings more neighbours together."""
 
 from typing import Any
 
 from lookalike.batches.fill import Classes, Graph
 from lookalike.utils.jit import kernel
 
-CANDIDATES = 4  # weakest members of a batch that are considered for an exchange
+CANDIDATES = 4  # weakest members of a batch that are considered for a swap
 
 
 @kernel
@@ -18,7 +18,7 @@ def _edges_into(graph: Graph, home: Any, i: int, batch: int) -> int:
 
 @kernel
 def _holds(classes: Classes, batches: Any, size: int, batch: int, label: int, ignore: int) -> bool:
-    """Whether a batch holds a label in another pair than `ignore`."""
+    """Return whether a batch holds a label in a pair other than `ignore`."""
     for slot in range(size):
         i = batches[batch, slot]
         if i != ignore and classes.labels[i] == label:
@@ -40,7 +40,7 @@ def propose(
     inside: Any,  # int32 [largest]: working memory
     edges_of_batch: Any,  # int32 [num_batches]: working memory, zero
 ) -> None:
-    """Which pairs of batches first..last-1 would rather be elsewhere, and whom to exchange for. Changes nothing."""
+    """Find pairs of batches first..last-1 with more neighbours elsewhere, and whom to swap them for; change nothing."""
     for batch in range(first, last):
         for c in range(CANDIDATES):
             weakest[batch, c] = -1
@@ -84,7 +84,7 @@ def _best_partner(
     gain_of_i: int,
     unique_labels: bool,
 ) -> int:
-    """The slot in `target` to exchange pair i with, or -1 if no exchange leaves more edges inside."""
+    """Return the slot in `target` to swap pair i with, or -1 if no swap leaves more edges inside."""
     best_gain, best_slot = 0, -1
     for c in range(CANDIDATES):
         slot = weakest[target, c]
@@ -118,7 +118,7 @@ def swap(
     targets: Any,
     unique_labels: bool,
 ) -> int:
-    """Exchange two pairs wherever a proposal still leaves more edges inside batches. Returns how many."""
+    """Swap two pairs wherever a proposal still leaves more edges inside batches; return the number of swaps."""
     swapped = 0
     for batch in range(len(sizes)):
         for slot in range(sizes[batch]):

@@ -25,10 +25,10 @@ USER_ERROR, INTERRUPTED = 2, 130  # exit codes; shells use 130 for Ctrl-C
 
 
 def main(args: Sequence[str] | None = None) -> None:
-    """Run the command line; a mistake of the user's is one line on standard error and exit code 2.
+    """Run the command line; a user's mistake prints one line on standard error and exits with 2.
 
     Args:
-        args: What follows `lookalike`; by default what was typed.
+        args: The arguments after `lookalike`; by default those that were typed.
     """
     args = list(sys.argv[1:] if args is None else args)
     try:
@@ -65,10 +65,10 @@ def with_options(error: str, options: type) -> str:
 
     The library names an argument to give as `force=True`, `rescore=False`, `out=`, `bits=512` or `columns="a,b"`. This
     is the one place that turns these into `--force`, `--no-rescore`, `--out`, `--bits 512` and `--columns a,b`; names
-    that are no options stay.
+    that are not options stay.
 
     Args:
-        error: What the library says.
+        error: The message of the library.
         options: The dataclass that declares the options of the command.
     """
     from lookalike.cli.options import options_of

@@ -64,8 +64,8 @@ def batches(args: list[str]) -> None:
 
 
 def _run(name: str, title: str, options: Options, command: str) -> None:
-    """Say what is measured, before imports that take seconds, and measure it."""
-    print(f"{title}: {'some seconds' if options.quick else 'several minutes; --quick takes seconds'}.", flush=True)
+    """Announce the benchmark before imports that take seconds, and run it."""
+    print(f"{title}: {'a few seconds' if options.quick else 'several minutes; --quick takes seconds'}.", flush=True)
     import importlib
 
     import lookalike

@@ -21,7 +21,7 @@ ACCEPTED: dict[Any, Any] = {  # what a file may hold for an option of a type
 
 @cache
 def _loader() -> Any:
-    """Return a loader of YAML as people write it: 1e-3 is a number, and no key stands twice."""
+    """Return a YAML loader that reads 1e-3 as a number and refuses duplicate keys."""
     import yaml
 
     class Loader(yaml.SafeLoader):  # type: ignore[misc]  # yaml is not typed
@@ -31,7 +31,7 @@ def _loader() -> Any:
                 if not isinstance(key, yaml.ScalarNode):
                     raise yaml.MarkedYAMLError(problem="a key must be a name", problem_mark=key.start_mark)
                 if key.value in seen:
-                    raise yaml.MarkedYAMLError(problem=f"{key.value!r} stands twice", problem_mark=key.start_mark)
+                    raise yaml.MarkedYAMLError(problem=f"{key.value!r} appears twice", problem_mark=key.start_mark)
                 seen.add(key.value)
             return dict(super().construct_mapping(node, deep))
 
@@ -45,7 +45,7 @@ def read_config(path: Path | None, options: type) -> dict[str, Any]:
 
     Raises:
         FileNotFoundError: There is no such file.
-        ValueError: It is not a mapping of YAML, or holds something that is not an option.
+        ValueError: It is not a YAML mapping, or holds something that is not an option.
     """
     if path is None:
         return {}
@@ -66,10 +66,10 @@ def read_config(path: Path | None, options: type) -> dict[str, Any]:
 
 
 def _converted(path: Path, name: str, value: Any, options: type) -> Any:
-    """Return the value of an option as its annotation wants it.
+    """Convert a value from a file to the type of its option.
 
     Raises:
-        ValueError: It is of another type, or there is no such option.
+        ValueError: It has another type, or there is no such option.
     """
     known = options_of(options)
     if name not in known:

@@ -48,7 +48,7 @@ def main(args: list[str]) -> None:
     console = Console()
     console.print(f"{n:,} clustered embeddings of dimension {dim}; the {k} hardest negatives of each.")
     x, labels = clustered_embeddings(n, dim, seed=options.seed)
-    with console.status("compiling kernels (once, some seconds)"):
+    with console.status("compiling kernels (once, a few seconds)"):
         compile_kernels()
     with console.status("exact cosine search"):
         exact, exact_seconds = _timed(cosine_topk, x, x, k, query_labels=labels, reference_labels=labels)

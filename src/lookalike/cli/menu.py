@@ -17,7 +17,7 @@ def run_one_of(commands: Mapping[str, tuple[str, Command]], args: Sequence[str],
     Args:
         commands: The summary of each command, and what runs it with the other arguments, by name.
         args: The name of a command and its arguments.
-        prog: What was typed before.
+        prog: What was typed before it.
         description: What the commands have in common.
 
     Raises:
@@ -32,7 +32,7 @@ def run_one_of(commands: Mapping[str, tuple[str, Command]], args: Sequence[str],
 
 
 def _help(summaries: Mapping[str, str], prog: str, description: str) -> str:
-    """Draw boxes as those of tyro, which prints the help of each command."""
+    """Draw boxes like those of tyro, which prints the help of each command."""
     common = {"-h, --help": "show this help message and exit"}
     if prog == "lookalike":
         common["--version"] = "show the version and exit"

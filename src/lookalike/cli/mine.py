@@ -25,7 +25,7 @@ class Texts:
     columns: Annotated[str | None, Hint(value="QUERY,POSITIVE", default="by name")] = None
     """Columns of INPUT."""
     header: bool = True
-    """The first line of INPUT (.csv, .tsv) names its columns; without, they are called 1, 2, ..."""
+    """The first line of INPUT (.csv, .tsv) names its columns; without a header, they are called 1, 2, ..."""
     split: Annotated[str | None, Hint(default="train")] = None
     """Split of a data set."""
     corpus: str | None = None
@@ -39,15 +39,15 @@ class Texts:
     query_prompt: str | None = None
     """Prompt for queries."""
     query_prompt_name: str | None = None
-    """Or the name of one of the model's."""
+    """Name of one of the model's prompts, for queries."""
     corpus_prompt: str | None = None
     """Prompt for the texts to search."""
     corpus_prompt_name: str | None = None
-    """Or the name of one of the model's."""
+    """Name of one of the model's prompts, for the texts to search."""
     batch_size: int = 32
     """Texts to encode at a time."""
     cache_folder: Annotated[Path | None, Hint(default="OUTPUT.cache, until OUTPUT is complete")] = None
-    """Keep what is encoded here."""
+    """Folder for the cache of encoded texts."""
     output_format: Format = "triplet"
     """Format of a row: triplet, n-tuple, labeled-pair, labeled-list, flagembedding or tevatron."""
     output_scores: bool = False
@@ -69,7 +69,7 @@ class Embeddings:
     labels: Path | None = None
     """Labels of the embeddings: .npy, or one per line."""
     positives: Path | None = None
-    """Positives of each embedding instead: a .npy of rows of the reference."""
+    """Positives of each embedding, instead of labels: a .npy of row numbers in the reference."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -35,12 +35,12 @@ EXPECTED = {  # in errors
 
 @dataclass(frozen=True, kw_only=True)
 class Hint:
-    """What the help shows of an option, in an annotation: `Annotated[Path | None, Hint(default="by data set")]`."""
+    """Set what the help shows for an option, by annotation: `Annotated[Path | None, Hint(default="by data set")]`."""
 
     default: str | None = None
-    """The default, where the declared one is not all there is to say."""
+    """The default to show, if the declared one does not say enough."""
     value: str | None = None
-    """The value to type, where its type does not say enough."""
+    """The placeholder for the value, if its type does not say enough."""
 
 
 class Without:
@@ -51,7 +51,7 @@ class Without:
 
 
 class _Once:
-    """Mark an option as typed for one call, never held by a configuration file."""
+    """Mark an option that belongs to a single call and cannot be set in a configuration file."""
 
 
 Flag = Annotated[bool, FlagCreatePairsOff, _Once]
@@ -67,13 +67,13 @@ class Option:
     annotation: Any
     help: str
     default: Any
-    """`MISSING` where the option must be given."""
+    """`MISSING` if the option is required."""
     group: str | None
     """The field that holds the group it belongs to."""
 
     @property
     def is_required(self) -> bool:
-        """Whether it must be given."""
+        """Whether it is required."""
         return self.default is MISSING
 
     @property
@@ -93,7 +93,7 @@ class Option:
 
     @property
     def hint(self) -> Hint:
-        """What the help shows of it."""
+        """What the help shows for it."""
         return next((each for each in self._markers if isinstance(each, Hint)), Hint())
 
     @property
@@ -130,7 +130,7 @@ class Option:
 
     @property
     def value_shown(self) -> str | None:
-        """The value to type, as the help names it; None for booleans."""
+        """The placeholder for its value in the help; None for booleans."""
         if self.hint.value is not None or bool in self.kinds:
             return self.hint.value
         if self.is_pairs:
@@ -172,7 +172,7 @@ class Option:
 
     @property
     def flags(self) -> tuple[str, ...]:
-        """All that can be typed for it."""
+        """All spellings of the option."""
         is_pair = bool in self.kinds and not self.is_flag
         return (self.flag, self.flag.replace("--", "--no-", 1)) if is_pair else (self.flag,)
 
@@ -182,7 +182,7 @@ def _bare(annotation: Any) -> Any:
 
 
 def options_of(options: type) -> dict[str, Option]:
-    """Return the options that a dataclass declares, those of its groups among them, by name."""
+    """Return the options that a dataclass and its groups declare, by name."""
     return {each.name: each for each in _declared(options, None)}
 
 
@@ -223,7 +223,7 @@ def _field_docstrings(options: type) -> dict[str, str]:
 
 
 def build(options: type[T], values: Mapping[str, Any]) -> T:
-    """Make the dataclass and its groups from values by name; what is not given keeps its default."""
+    """Make the dataclass and its groups from values by name; missing values keep their defaults."""
     hints, given = get_type_hints(options), {}
     for each in fields(options):  # type: ignore[arg-type]  # a dataclass
         if is_dataclass(hints[each.name]):

@@ -24,8 +24,8 @@ dataclass, in which docstrings under the fields are the help, and a function `ma
 
 The file imports nothing heavy at its top, so that `--help` answers at once, and not `annotations` from `__future__`
 (linters would then ask for imports that only type checkers see). `main` raises ValueError, TypeError, ImportError or
-OSError for a mistake of the user's; `lookalike.cli.main` prints it in one line and exits with 2. Errors of the library
-name arguments (`force=True`), which `lookalike.cli.main` replaces by options (`--force`).
+OSError for a user's mistake; `lookalike.cli.main` prints it in one line and exits with 2. Errors of the library
+name arguments (`force=True`), which `lookalike.cli.main` replaces with options (`--force`).
 
 A field whose type is a dataclass is a group: its fields become options like the others, in a box of their own in the
 help, titled by the field's name. A boolean becomes `--name` and `--no-name`. A `Flag` becomes `--name` alone, and no
@@ -80,7 +80,7 @@ def parse(options: type[T], args: Sequence[str], command: str, description: str 
         description: What it does, for the help.
 
     Raises:
-        ValueError: There is no such option, or its value is of another type.
+        ValueError: There is no such option, or its value has another type.
     """
     return build(options, parse_typed(options, args, command, description))
 
@@ -120,10 +120,10 @@ def parse_typed(
 
 
 def _class_for_tyro(options: type, defaults: Mapping[str, Any]) -> Any:
-    """Make a class of texts out of a dataclass of values, with what the help shows of them.
+    """Make the class that tyro parses: every option as text, with its help.
 
-    Values are converted afterwards: errors of types and of the dataclass are then worded here, in one line, and an
-    option that was not typed is None.
+    Values are converted afterwards, so that type errors are worded here, in one line, and an option that was not typed
+    is None.
     """
     members: dict[str | None, list[Any]] = {None: []}
     for each in options_of(options).values():
@@ -161,7 +161,7 @@ def _member(each: Option, defaults: Mapping[str, Any]) -> tuple[Any, ...]:
 
 
 def _converted(each: Option, value: Any) -> Any:
-    """Return what was typed as the types of an option want it.
+    """Convert what was typed to the type of its option.
 
     Raises:
         ValueError: It cannot be read as any of them.
@@ -206,7 +206,7 @@ def _pair(each: Option, text: str) -> tuple[str, Any]:
 
 def _unknown(prog: str, word: str, known: Iterable[Option]) -> str:
     if not word.startswith("-"):
-        return f"there is no place for the argument {word!r}. See {prog} --help."
+        return f"unexpected argument {word!r}. See {prog} --help."
     typed = word.partition("=")[0]
     flags = [flag for each in known if not each.is_positional for flag in each.flags]
     return f"there is no option {typed!r}{suggestion(typed, flags)} See {prog} --help."

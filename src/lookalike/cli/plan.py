@@ -44,7 +44,7 @@ class Options:
     a: float | None = None
     """Without EMBEDDINGS: angle of a far sample divided by that of a near one."""
     f: float = 10.0
-    """Without EMBEDDINGS: one in so many anchors may get a far sample first."""
+    """Without EMBEDDINGS: one in this many anchors may get a far sample first."""
 
     def __post_init__(self) -> None:
         checked_integer("k", self.k, 1)
@@ -91,7 +91,7 @@ def _plan_from_embeddings(path: str, options: Options) -> None:
     )
     _print_plan(console, plan, x.shape[1])
     if len(drawn) < min(wanted, n):
-        console.print(f"More rows would make it surer: {min(wanted, n):,} are advisable.", highlight=False)
+        console.print(f"More rows would narrow the error: {min(wanted, n):,} are recommended.", highlight=False)
 
 
 def _print_plan(console: "Console", plan: "BitsPlan", dim: int) -> None:

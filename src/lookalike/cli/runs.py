@@ -1,4 +1,4 @@
-"""What `lookalike train` and `lookalike compare` share: options, where their values come from, and a table."""
+"""Shared by `lookalike train` and `lookalike compare`: options, where their values come from, and a table."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 DEFAULT_DATA = "glyphs"
 BY_DATA_SET = "by data set"
-NARROW = ("R@1%", "R@10", "R@5", "MRR@10")  # columns that a narrow terminal does without, the first ones first
+NARROW = ("R@1%", "R@10", "R@5", "MRR@10")  # columns to drop on a narrow terminal, in this order
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions:
-    """Data, model and circumstances of one or several runs."""
+    """Data, model, device and output of one or several runs."""
 
     data: Positional[Annotated[str | None, Hint(default=DEFAULT_DATA)]] = None
     """Data set, as `lookalike data list` names it, or a file of glyphs, FILE.npz."""
@@ -56,13 +56,13 @@ class RunOptions:
 
 
 def complete(options: type[T], layers: Sequence[Mapping[str, Any]], usual: Recipe, more: Mapping[str, Any]) -> T:
-    """Make the options of a run from a recipe and what goes before it.
+    """Merge a recipe, a configuration file and typed options into the options of a run.
 
     Args:
         options: Their dataclass, derived from `RunOptions`, with a group of `Settings`.
-        layers: Options by name: of the configuration file, then typed ones, which go before it.
-        usual: What holds where these say nothing: the recipe of the data set, or the run to resume.
-        more: Options by name where none of the layers gives them.
+        layers: Options by name: those of the configuration file, then typed ones, which take precedence.
+        usual: Values that no layer sets: the recipe of the data set, or the run to resume.
+        more: Options by name to use if no layer sets them.
     """
     for layer in layers:
         settings = {each.name: layer[each.name] for each in fields(Settings) if each.name in layer}
@@ -98,7 +98,7 @@ def _found(model: str) -> str:
 
 
 def defaults_shown(args: Sequence[str]) -> dict[str, Any]:
-    """Return defaults for the help: those of a data set that the first argument names, or else what depends on it."""
+    """Return defaults for the help: those of the data set that the first argument names, or else "by data set"."""
     try:
         usual = recipe(args[0] if args else "")
     except ValueError:

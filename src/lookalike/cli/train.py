@@ -39,7 +39,7 @@ class Options(RunOptions):
 
 
 def main(args: list[str]) -> None:
-    """Train an embedding model with hard negatives; without DATA on glyphs, next to random batches.
+    """Train an embedding model with hard negatives; without DATA, on glyphs and compared with random batches.
 
     `lookalike train DATA --help` shows the defaults of a data set.
     """
@@ -70,7 +70,7 @@ def _complete(typed: Mapping[str, Any]) -> Options:
     begun = _recorded(out)
     if begun is None or begun.source is None:
         if not is_named:
-            raise ValueError(f"{out} holds no run to continue; to begin one there, say what to train on.")
+            raise ValueError(f"{out} holds no run to continue; to begin one there, name the data to train on.")
         return replace(usual, out=out)
     own = Recipe(settings=begun.settings, model=begun.model_options, data=begun.source.options)
     return complete(Options, [file, typed], own, {"data": begun.source.name, "root": begun.source.root, "out": out})
@@ -87,7 +87,7 @@ def _recorded(folder: Path) -> "Plan | None":
 
 
 def _default_folder(options: Options, settings: Settings) -> Path:
-    """Return where a run goes: beside the folder that was chosen for another one, or under runs/."""
+    """Return the default folder of a run: beside the folder chosen for another run, or under runs/."""
     name = f"{Path(options.source.name).stem}-{settings.strategy.replace(':', '')}-seed{settings.seed}"
     return (Path("runs") if options.out is None else options.out.parent) / name
 
@@ -111,7 +111,7 @@ def _run(options: Options) -> None:
         check_run(options.source, settings, out=folder, **_how(options, settings))
     console = Console()
     if options.resume and _recorded(folders[0]) is None:
-        print_whole(console, f"{folders[0]} holds no run to continue: it begins now.")
+        print_whole(console, f"{folders[0]} holds no run to continue, so a new one begins.")
     data = options.source.load(progress=True)
     console.print(f"{data.description[0].upper()}{data.description[1:]}.", highlight=False)
     results: dict[str, list[RunResult]] = {}
@@ -156,7 +156,7 @@ def _train(
         print_whole(console, f"{interrupted}; everything is saved. Continue with: {command}")
         sys.exit(128 + interrupted.number)
     except UnreadableSampleError as error:
-        if _recorded(folder) is None:  # one of the samples that are tried before the run begins
+        if _recorded(folder) is None:  # a sample that `train` tries before the run begins
             raise
         raise ValueError(
             f"{str(error).rstrip('.')}. Everything is saved; {command} continues with the step that needs it."

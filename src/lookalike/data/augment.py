@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from lookalike.utils.arrays import Array
 
 HOLES = (10, 25)  # coarse dropout: fewest and most holes per image
-HOLE = (0.1, 0.2)  # their sides, as shares of the image's shorter side
+HOLE = (0.1, 0.2)  # their sides, as fractions of the image's shorter side
 GRID = 10  # grid dropout: units along the shorter side
-GRID_RATIO = 0.4  # side of a hole, as a share of its unit
+GRID_RATIO = 0.4  # side of a hole, as a fraction of its unit
 TO_YIQ = ((0.299, 0.587, 0.114), (0.5959, -0.2746, -0.3213), (0.2115, -0.5227, 0.3112))
 PAIR, QUERY, REFERENCE = range(3)  # streams of random numbers
 
@@ -33,20 +33,20 @@ class Augmentation:
 
     With `cross_view`, the query is a panorama and the reference a square aerial image of the same place with the same
     heading. Both are mirrored or neither is, and if the aerial image turns by quarters, the panorama rolls by quarters
-    of its width. Otherwise every image is mirrored and rotated by itself.
+    of its width. Otherwise every image is mirrored and rotated on its own.
     """
 
     cross_view: bool = False
     flip: float = 0.5
-    """Share of images to mirror."""
+    """Fraction of images to mirror."""
     degrees: float = 15.0
     """Largest rotation. With `cross_view`, quarter turns instead, all equally likely; 0 for none."""
     jitter: float = 0.15
-    """Largest relative change of brightness, contrast and saturation, and of the hue as a share of its circle."""
+    """Largest relative change of brightness, contrast and saturation, and of the hue as a fraction of its circle."""
     jitter_share: float = 0.5
-    """Share of images to jitter."""
+    """Fraction of images to jitter."""
     dropout_share: float = 0.3
-    """Share of images to cut holes into: half of them coarse, half in a grid."""
+    """Fraction of images to cut holes into: half of them coarse, half in a grid."""
 
     def __call__(self, images: Tensor, ids: Tensor, seed: int, tower: str) -> Tensor:
         """Augment images `[n, 3, height, width]`, uint8 or floats from 0 to 1."""

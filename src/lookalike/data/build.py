@@ -1,4 +1,4 @@
-"""Make data sets of lists of paths or texts: what the readers have in common."""
+"""Build data sets from lists of paths or texts, for the readers and for users."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def paired_images(
         test: Pairs to test on.
         query_size: Height and width to resize queries to, or one number for both.
         reference_size: Likewise for references.
-        query_crop: Share of the height of a query to keep, around its middle.
+        query_crop: Fraction of the height of a query to keep, around its middle.
         augment: How to augment images in training.
         on_error: As in `labelled_images`; "skip" leaves out pairs with an image that fails.
         progress: Show a progress bar for that.
@@ -155,7 +155,7 @@ def split_texts(
     test_share: float,
     splits: Sequence[str] | None = None,
 ) -> RetrievalData:
-    """Make a data set of pairs of texts that `splits` divides, or else the texts of the references.
+    """Make a data set of pairs of texts, split by `splits`, or else by the texts of the references.
 
     Raises:
         ValueError: There are too few pairs, or `test_share` is not between 0 and 1.

@@ -24,7 +24,7 @@ GAP = 8
 
 
 class Count(NamedTuple):
-    """A count of a data set, next to the official one."""
+    """A count of a data set, and the official one."""
 
     name: str
     found: int
@@ -93,7 +93,7 @@ def sample_pairs(data: RetrievalData, number: int = PAIRS) -> list[tuple[Any, An
 
 
 def contact_sheet(pairs: list[tuple[Any, Any]], columns: int = 3) -> Image.Image:
-    """Draw pairs of images next to each other on one page.
+    """Draw pairs of images side by side on one page.
 
     Raises:
         TypeError: The pairs are not images.

@@ -119,7 +119,7 @@ def _read_npy(file: Path, _name: str | None) -> Array:
 
 
 def holds_objects(file: Path) -> bool:
-    """Tell whether a .npy file is an array of Python objects, which only pickle could read."""
+    """Return whether a .npy file is an array of Python objects, which only pickle could read."""
     with file.open("rb") as opened:
         beginning = opened.read(256)
     return beginning.startswith(b"\x93NUMPY") and b"|O" in beginning.partition(b"}")[0]
@@ -138,7 +138,7 @@ def _read_npz(file: Path, name: str | None) -> Array:
 
 
 def _is_matrix(archive: zipfile.ZipFile, name: str) -> bool:
-    """Tell from its header whether an array in an archive could be embeddings."""
+    """Return, from its header, whether an array in an archive could be embeddings."""
     if f"{name}.npy" not in archive.namelist():
         return False
     with _damage_reported(), archive.open(f"{name}.npy") as member:
@@ -164,7 +164,7 @@ def _read_safetensors(file: Path, name: str | None) -> Array:
 
     try:
         with safe_open(file, framework="pt") as tensors:
-            wide = [each for each in tensors.keys() if len(tensors.get_slice(each).get_shape()) == 2]  # noqa: SIM118 - it is no dictionary
+            wide = [each for each in tensors.keys() if len(tensors.get_slice(each).get_shape()) == 2]  # noqa: SIM118 - not a dictionary
             tensor = tensors.get_tensor(_one_of(file, name, wide))
     except SafetensorError as error:
         raise OSError(error) from error

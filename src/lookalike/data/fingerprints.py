@@ -1,4 +1,4 @@
-"""Decisions by content alone: the checksum of a data set, and which of its classes are held out for the test."""
+"""Compute the checksum of a data set, and decide by name alone which of its classes are held out for the test."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ def checksum(*parts: Any) -> str:
 
 
 def is_held_out(name: str, share: float) -> bool:
-    """Tell whether a class belongs to the test, from its name alone, so that adding classes moves no others."""
+    """Return whether a class belongs to the test, from its name alone, so that adding classes moves no others."""
     return zlib.crc32(name.encode()) < share * 2**32
 
 
 def training_rows(names: Sequence[Any], test_share: float, splits: Sequence[Any] | None = None) -> list[bool]:
-    """Tell for each row whether to train on it.
+    """Return for each row whether to train on it.
 
     Args:
         names: The class or reference of each row. Rows with the same name go to the same side.
-        test_share: Share of the names to hold out; ignored if there are `splits`.
-        splits: The column `split`, where the table has one.
+        test_share: Fraction of the names to hold out; ignored if there are `splits`.
+        splits: The column `split`, if the table has one.
 
     Raises:
         ValueError: `test_share` is not between 0 and 1.

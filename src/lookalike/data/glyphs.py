@@ -115,7 +115,7 @@ def identical_shapes(glyphs: Glyphs) -> list[list[int]]:
     """Return groups of code points that look the same, such as the Latin, Greek and Cyrillic A.
 
     Two code points look the same if their images are equal in at least two faces and in at least half of the faces that
-    have both. Nobody can tell them apart, so as negatives of each other they are false.
+    have both. They cannot be told apart, so they would be false negatives of each other.
     """
     images: dict[int, dict[int, bytes]] = {}  # of a code point, by face
     for image, codepoint, face in zip(glyphs.images, glyphs.codepoints, glyphs.faces, strict=True):

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class RowSource(Protocol):
-    """As much of `datasets.Dataset` as is needed here."""
+    """The part of `datasets.Dataset` that is used here."""
 
     @property
     def column_names(self) -> Sequence[str]:
@@ -62,7 +62,7 @@ class ImageColumn:
             try:
                 images[i] = torch.from_numpy(to_array(self.parts[part][row][self.column], self.size))
             except (OSError, ValueError, AttributeError, TypeError) as error:
-                raise ValueError(f"row {row} of the column {self.column!r} is no image: {error}.") from None
+                raise ValueError(f"row {row} of the column {self.column!r} is not an image: {error}.") from None
         return images
 
 
@@ -77,18 +77,18 @@ def from_dataset(
     reference_size: Size | None = None,
     augment: bool = True,
 ) -> RetrievalData:
-    """Make a data set of the rows of a Hugging Face `Dataset`.
+    """Make a data set from the rows of a Hugging Face `Dataset`.
 
     The columns decide what it is: an image and a label, two images, or two texts.
 
     Args:
-        train: The rows.
-        test: Rows to test on, with the same columns. Without them, a share of the labels, references or texts is held
-            out.
+        train: Rows to train on and, without `test`, to test on.
+        test: Rows to test on, with the same columns. Without them, a fraction of the labels, references or texts is
+            held out.
         columns: Image and label, or query and reference; by default those with known names: image and label, or query
             and reference, or anchor and positive.
         name: What results call it.
-        test_share: Share to hold out; ignored if there is a `test`.
+        test_share: Fraction to hold out; ignored if there is a `test`.
         size: Height and width to resize images to; of queries, in pairs.
         reference_size: Likewise for references; by default `size`.
         augment: Augment images in training.
@@ -140,7 +140,7 @@ def _known_columns(names: Sequence[str]) -> tuple[str, str]:
 
 
 def _training(names: Sequence[Any], test_share: float, given: int | None) -> Array:
-    """Tell for each row whether to train on it, bool `[n]`: the first ones, if their number is given."""
+    """Return for each row whether to train on it, bool `[n]`: the first ones, if their number is given."""
     return np.array(training_rows(names, test_share)) if given is None else np.arange(len(names)) < given
 
 

@@ -41,7 +41,7 @@ class ImageFiles:
     Args:
         paths: The files.
         size: Height and width to resize the images to, or one number for both.
-        crop: Share of the height to keep, around the middle, before resizing.
+        crop: Fraction of the height to keep, around the middle, before resizing.
         kept_bytes: Keep decoded images in memory if all of them take no more than this.
     """
 
@@ -49,7 +49,7 @@ class ImageFiles:
         self.paths, self.crop = list(paths), crop
         self.size = checked_size(size)
         if not 0 < crop <= 1:
-            raise ValueError(f"crop is the share of the height to keep, above 0 and at most 1, got {crop}.")
+            raise ValueError(f"crop must be the fraction of the height to keep, above 0 and at most 1, got {crop}.")
         self._keeps = len(self.paths) * 3 * self.size[0] * self.size[1] <= kept_bytes
         self._kept: Tensor | None = None
         self._decoded = np.zeros(len(self.paths), bool)
@@ -101,7 +101,7 @@ def read_image(path: Path, size: tuple[int, int], crop: float = 1.0) -> Array:
 
 
 def to_array(image: Any, size: tuple[int, int], crop: float = 1.0) -> Array:
-    """Turn a Pillow image upright, as its EXIF data say, and resize it: uint8 `[3, height, width]`."""
+    """Turn a Pillow image upright according to its EXIF data, and resize it: uint8 `[3, height, width]`."""
     upright = ImageOps.exif_transpose(image).convert("RGB")
     margin = upright.height * (1 - crop) / 2
     box = (0, margin, upright.width, upright.height - margin)
@@ -122,7 +122,7 @@ def checked_size(size: Size) -> tuple[int, int]:
 
 
 def usable(paths: Sequence[Sequence[Path]], on_error: str, *, progress: bool = False) -> Array:
-    """Tell which rows of images to use, bool `[n]`.
+    """Return which rows of images to use, bool `[n]`.
 
     Args:
         paths: One or more images per row.

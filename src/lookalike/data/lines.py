@@ -188,7 +188,7 @@ def _append(path: Path, data: bytes, position: int, num_lines: int, starts: list
         if not going.any():
             break
         numbers = np.where(going, numbers * 10 + digits, numbers)
-        place += going  # lines whose number has ended stop here: their next character is no digit
+        place += going  # lines whose number has ended stop here: their next character is not a digit
     wrong = (text[place] != ord("\t")) | (place == first)
     if wrong.any():
         line = int(np.flatnonzero(wrong)[0])

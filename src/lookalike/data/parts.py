@@ -115,7 +115,7 @@ class TestItems:
     reference_labels: Tensor
     device: torch.device = CPU
 
-    __test__ = False  # pytest would collect a class of this name
+    __test__ = False  # or pytest would collect a class of this name
 
     @property
     def in_itself(self) -> bool:

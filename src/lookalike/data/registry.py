@@ -44,7 +44,7 @@ class DataSet:
     official: Mapping[str, int] = field(default_factory=dict)
     """The published counts, named as in `RetrievalData.counts`."""
     fixed: Mapping[str, Any] = field(default_factory=dict)
-    """Arguments of the reader, without a default, that tell this data set from others with the same reader."""
+    """Arguments of the reader, without a default, that distinguish this data set from others with the same reader."""
     suffix: str | None = None
     """Files with this suffix are data sets themselves: users give a path instead of a name."""
     is_table: bool = False
@@ -66,7 +66,7 @@ class DataSet:
             root: Where the user says the data are.
 
         Raises:
-            ValueError: There is a root and should be none, or the other way round.
+            ValueError: A root is missing, or given where none is taken.
             FileNotFoundError: There is nothing to read there.
         """
         if self.root is None or self.suffix is not None:
@@ -75,7 +75,7 @@ class DataSet:
             return [] if self.root is None else [self.root.open(Path(name).expanduser())]
         if root is None:
             kind = self.root.kind
-            raise ValueError(f"{name} is read from a {kind} of yours: say where it is with root={kind.upper()}.")
+            raise ValueError(f"{name} is read from a {kind}: give its path with root={kind.upper()}.")
         return [self.root.open(Path(root).expanduser())]
 
     def load(

@@ -107,7 +107,7 @@ def class_of(glyphs: Glyphs, *, merge_identical: bool) -> Array:
 
 
 def is_training_class(names: Array) -> Array:
-    """Tell which classes train, bool, from the code points alone."""
+    """Return which classes train, bool, from the code points alone."""
     unique, inverse = np.unique(names, return_inverse=True)
     even = np.array([zlib.crc32(int(name).to_bytes(4, "little")) % 2 == 0 for name in unique])
     chosen: Array = even[inverse]

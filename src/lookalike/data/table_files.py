@@ -1,6 +1,6 @@
-"""Read tables from CSV, TSV, JSON lines, JSON and Parquet files, and tell where in the file each row is.
+"""Read tables from CSV, TSV, JSON lines, JSON and Parquet files, and remember where in the file each row is.
 
-pyarrow reads Parquet. Text formats are read here, because errors name the line, which pyarrow does not tell. This
+pyarrow reads Parquet. Text formats are read here, because errors name the line, which pyarrow does not report. This
 module does not import torch, so that a command can refuse a table before it loads anything heavy.
 """
 
@@ -223,9 +223,7 @@ def _parsed(text: str, place: str) -> Any:
     try:
         return json.loads(text)
     except RecursionError:
-        raise ValueError(
-            f"{place} is not a table: its JSON is nested too deeply; it takes objects of values."
-        ) from None
+        raise ValueError(f"{place} is not a table: its JSON is nested too deeply; rows must be flat objects.") from None
     except ValueError as error:
         raise ValueError(f"{place} is not JSON: {first_line(error)}.") from None
 

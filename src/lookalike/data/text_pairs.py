@@ -80,7 +80,7 @@ def pair_columns(table: Table, columns: str | Sequence[str] | None) -> tuple[str
     """Return the columns of queries and of what answers them.
 
     Raises:
-        ValueError: The names do not tell; the message lists the columns and says how to choose two of them.
+        ValueError: The names do not settle it; the message lists the columns and says how to choose two of them.
     """
     names = list(table.names)
     may_lack_header = table.separated and table.header

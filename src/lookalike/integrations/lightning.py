@@ -1,4 +1,4 @@
-"""Hard negatives inside Lightning's trainer: a callback beside the sampler."""
+"""Hard negatives inside Lightning's trainer: a callback that passes embeddings to the sampler."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class HardNegatives(Callback):  # type: ignore[misc]
         self._epoch_is_over = False
 
     def on_fit_start(self, trainer: Any, pl_module: Any) -> None:  # noqa: ARG002 - Lightning's signature
-        """Refuse to train where Lightning would replace the sampler by its own."""
+        """Refuse to train where Lightning would replace the sampler with its own."""
         connector = getattr(trainer, "_accelerator_connector", None)
         if trainer.world_size > 1 and getattr(connector, "use_distributed_sampler", False):
             raise ValueError(
@@ -83,7 +83,7 @@ class HardNegatives(Callback):  # type: ignore[misc]
             logger.warning("nothing was observed in a whole epoch, so batches stay random: %s.", ADVICE)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the sampler's state; its epoch may be over early, because `limit_train_batches` ended it.
+        """Return the sampler's state; `limit_train_batches` may have ended its epoch early.
 
         Lightning asks every rank and writes what rank 0 answers.
         """

@@ -39,7 +39,7 @@ from lookalike.utils.tensors import checked_labels
 if TYPE_CHECKING:
     from lookalike.utils.arrays import Array
 
-ROWS = 8192  # to read and hash at a time; also the sample that the mean is taken of
+ROWS = 8192  # to read and hash at a time; also the sample that the mean is computed from
 NO_FILTERS = Filters()
 
 
@@ -246,8 +246,8 @@ def _checked_labels(labels: Any, n: int, reference: Any, positives: Any) -> Tens
     checked = checked_labels("labels", load_labels(Path(labels), n) if _is_path(labels) else labels, n)
     if len(torch.unique(checked)) == n > 1:
         raise ValueError(
-            f"all {n:,} labels are different, so that no row has a positive: give labels that repeat, or none, and "
-            "each row is a class of its own."
+            f"all {n:,} labels are different, so no row has a positive: give labels that repeat, or none, and each row "
+            "is a class of its own."
         )
     return checked
 

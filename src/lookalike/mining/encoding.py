@@ -39,8 +39,8 @@ Prompt = tuple[str | None, str | None]  # the prompt itself, or the name of one 
 class Encoder:
     """A sentence-transformers model, and the folder that caches what it encodes.
 
-    With `rescore` the cache holds embeddings, and codes are made of them again when a run is resumed: another number of
-    bits encodes nothing. Without, it holds codes, which are not centred and need no mean.
+    With `rescore` the cache holds embeddings, which a resumed run hashes again, so another number of bits needs no
+    encoding. Without it, the cache holds codes, which are not centred and need no mean.
     """
 
     model: Any
@@ -50,7 +50,7 @@ class Encoder:
     devices: list[str] | bool = False  # encode in one process per device
     progress: bool = False
     kept: dict[str, int] = field(default_factory=dict)  # texts on disk, by kind
-    mean: Tensor | None = None  # float64 [dim]; what codes are centred by
+    mean: Tensor | None = None  # float64 [dim]; codes are centred by it
 
     def encode(self, pairs: Pairs, query_prompt: Prompt, corpus_prompt: Prompt) -> Problem:
         """Encode the texts of pairs that are not in the cache yet.
@@ -106,7 +106,7 @@ class Encoder:
             return Side(codes, store.rows() if keep_floats else None)
 
     def _store(self, kind: str, texts: list[str], prompt: Prompt) -> Path:
-        """Return the folder for these texts, named after all that their embeddings, or codes, depend on."""
+        """Return the folder for these texts, named after everything that their embeddings or codes depend on."""
         rescore, bits, center = self.search.rescore, self.search.bits, self.search.center
         depends_on = [kind, fingerprint(self.model), repr((*prompt, Store.CHUNK, rescore))]
         if not rescore:
@@ -238,7 +238,7 @@ def checksum(texts: Iterable[str]) -> str:
 def fingerprint(model: Any) -> str:
     """Return a checksum of a model's modules, prompts and weights.
 
-    Its name does not identify a model: one that was trained further keeps it.
+    A name does not identify a model: training it further keeps the name.
     """
     settings = ("prompts", "default_prompt_name", "max_seq_length", "truncate_dim")
     about = [repr(model), *(repr(getattr(model, name, None)) for name in settings)]

@@ -33,7 +33,7 @@ EXCHANGED = ("flagembedding", "tevatron")  # formats of other libraries, which n
 
 @dataclass(frozen=True)
 class Layout:
-    """How a row looks.
+    """The format of a row.
 
     Raises:
         ValueError: There is no such format, or two columns would have the same name.
@@ -49,7 +49,7 @@ class Layout:
         check_choice("output_format", self.output_format, get_args(Format))
         names = self.columns
         if twice := next((name for name in names[:2] if names.count(name) > 1), None):
-            raise ValueError(f"the output would have two columns called {twice!r}; rename that of the input.")
+            raise ValueError(f"the output would have two columns called {twice!r}; rename the one in the input.")
 
     @property
     def columns(self) -> list[str]:

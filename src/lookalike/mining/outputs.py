@@ -1,4 +1,4 @@
-"""What a run leaves: an output that is there whole or not at all, and a summary of it."""
+"""Write the output of a run, whole or not at all, and a summary of it."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Summary:
     queries_short: dict[str, int]
     """Queries with fewer, by the filter that dropped most of their candidates."""
     queries_without: dict[str, int]
-    """Queries with none, by the same."""
+    """Queries with none, by the same filter."""
 
     def show(self, console: Console, num_negatives: int) -> None:
         """Print the scores as a table, and a line for everything that was left out."""
@@ -205,7 +205,7 @@ def interruptible(output: Path | None, kept: Callable[[], str | None]) -> Iterat
     """Turn Ctrl-C into an error that says whether the output is complete or, if not, what is `kept`.
 
     Raises:
-        MiningInterrupted: Ctrl-C was pressed, and there is something to say.
+        MiningInterrupted: Ctrl-C was pressed, and there is something to report.
     """
     before = None if output is None else _version(output)
     try:
@@ -261,8 +261,8 @@ def write_summary(
 ) -> None:
     """Write the summary as JSON, last before the output itself takes its place.
 
-    Remove the files that these replace before: a process that is killed in between leaves less, but never the rows of
-    one run beside the summary or the scores of another.
+    Remove the files that these replace first: a process that is killed in between leaves fewer files, but never the
+    rows of one run with the summary or the scores of another.
     """
     chosen = {each.name: getattr(filters, each.name) for each in fields(filters) if each.name != "exclude"}
     settings = {"options": {**asdict(selection), **chosen, **asdict(search)}, "threads": torch.get_num_threads()}

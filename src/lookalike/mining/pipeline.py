@@ -72,10 +72,10 @@ class Problem:
     """Two sides, and which references are positives of which query.
 
     Args:
-        queries: Whose negatives to find.
-        reference: Where to find them.
+        queries: The side to find negatives for.
+        reference: The side to find them in.
         positives: References that are never negatives of a query; margins are measured from them.
-        labels: int64 [q], where the queries are searched in themselves: rows that share a label are no candidates.
+        labels: int64 [q], where the queries are searched in themselves: rows that share a label are not candidates.
         most_positives: How many more candidates to consider, to make up for positives.
         exclude: Further references that are never negatives of a query.
         similarity: Scores rows of both sides; by default the dot product.

@@ -1,4 +1,4 @@
-"""Where texts and models come from: pairs in a file or a Hugging Face data set, further texts, a model's name."""
+"""Read pairs of texts from a file or a Hugging Face data set, read further texts, and load models by name."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def read_corpus(corpus: str, corpus_column: str | None = None, *, corpus_header:
 
 
 def check_corpus(corpus: str, corpus_column: str | None, *, corpus_header: bool = True) -> None:
-    """Refuse a corpus that cannot be read, as far as that shows without reading it.
+    """Refuse a corpus that obviously cannot be read, without reading it.
 
     Raises:
         FileNotFoundError: There is no such file.
@@ -154,7 +154,7 @@ def _corpus_column(table: Table, column: str | None) -> str:
     """Return the column of a table that holds texts to search.
 
     Raises:
-        ValueError: The names do not tell; the message lists the columns.
+        ValueError: The names do not settle it; the message lists the columns.
     """
     names = list(table.names)
     if column is not None and (match := match_column(column, names)) is not None:
@@ -195,7 +195,7 @@ def _open_table(source: str, split: str | None, *, header: bool = True) -> Table
     try:
         found = datasets.load_from_disk(str(path)) if path.is_dir() else datasets.load_dataset(source, split=split)
     except (OSError, ValueError, RuntimeError, KeyError) as error:
-        what = "the data set in the folder" if path.is_dir() else "there is no such file, and the data set of the name"
+        what = "the data set in the folder" if path.is_dir() else "there is no such file, and the data set"
         raise ValueError(f"{what} {source} cannot be loaded: {first_line(error)}.") from error
     if isinstance(found.column_names, dict):  # several splits
         chosen = split or ("train" if "train" in found else next(iter(found)))
@@ -214,7 +214,7 @@ def check_model_path(name: str) -> None:
         FileNotFoundError: There is no such folder.
     """
     if not HUB_NAME.fullmatch(name) and not Path(name).exists():
-        raise FileNotFoundError(f"{name}: there is no such folder of a model.")
+        raise FileNotFoundError(f"{name}: there is no such model folder.")
 
 
 def load_model(name: str, device: str | None = None, kind: str = "SentenceTransformer") -> Any:

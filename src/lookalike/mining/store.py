@@ -1,7 +1,7 @@
 """Rows on disk: embeddings of a file that is larger than memory, and the cache of encoded texts.
 
-Rows are read, not mapped: pages of a mapped file count as memory of the process, and the system maps far more than is
-asked for, up to megabytes around each row.
+Rows are read, not mapped: pages of a mapped file count as memory of the process, and the system maps far more than was
+requested, up to megabytes around each row.
 
 The cache holds texts in chunks. Chunk j of c holds every c-th text from the j-th on, so each chunk is a sample of all
 texts, and the mean of the first one, by which codes are centred, estimates that of the whole corpus. `Store` writes a
@@ -122,10 +122,12 @@ class FileRows:
     def _fill(self, read: Array, row: int) -> None:
         self._file.seek(self.offset + row * self.shape[1] * self.dtype.itemsize)
         rest = read.reshape(-1).view(np.uint8).data
-        while len(rest):  # the system may return less than was asked for
+        while len(rest):  # the system may return less than was requested
             number = self._file.readinto(rest)
             if not number:
-                raise ValueError(f"{self.path} ends before row {row + len(read) - 1}: it was cut while it was read.")
+                raise ValueError(
+                    f"{self.path} ends before row {row + len(read) - 1}: it was truncated while it was read."
+                )
             rest = rest[number:]
 
 

@@ -112,16 +112,16 @@ def mine_hard_negatives(
         corpus_prompt: The prompt itself.
         include_positives: Keep positives among the candidates; the format is then "n-tuple".
         output_format: "triplet", "n-tuple", "labeled-pair" or "labeled-list"; also "flagembedding" or "tevatron".
-        output_scores: Add scores, or have them in place of labels.
+        output_scores: Add scores, or write them in place of labels.
         batch_size: Texts to encode at a time.
         faiss_batch_size: Queries to search at a time, at most.
         use_faiss: Has no effect: the search is in bits.
-        use_multi_process: Encode on several devices, all or those of a list.
+        use_multi_process: Encode on several devices: all of them, or those in a list.
         verbose: Print statistics, and show progress on a terminal.
         cache_folder: Keep codes and floats here: a run that was stopped resumes with what it has encoded, and another
             run with the same model and texts encodes nothing. One process at a time may add to it.
-        as_triplets: Deprecated: `output_format` is "triplet" or "n-tuple".
-        margin: Deprecated: `absolute_margin`.
+        as_triplets: Deprecated; pass `output_format` "triplet" or "n-tuple" instead.
+        margin: Deprecated; pass `absolute_margin` instead.
         bits: Length of the codes, a multiple of 8.
         rescore: Score a shortlist with floats. Otherwise no floats are kept, and a score is the cosine that a Hamming
             distance h implies, cos(pi * h / bits).

@@ -1,4 +1,4 @@
-"""Which neighbours count as hard negatives: rank window, scores, margins, exclusions; imports no torch."""
+"""Filters for hard negatives: rank window, scores, margins, exclusions; imports no torch."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class Filters:
         return self.min_score is not None or self.drops_nearest
 
     def dropped(self, scores: Tensor, positives: Tensor | None = None) -> dict[str, Tensor]:
-        """Tell which candidates each filter drops, in the order in which the filters apply.
+        """Return which candidates each filter drops, in the order in which the filters apply.
 
         Args:
             scores: Cosines, floats [q, w].

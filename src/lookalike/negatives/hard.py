@@ -41,7 +41,7 @@ def hard_negatives(
 ) -> Neighbours:
     """Find the k nearest samples of another label that pass the filters, for every sample.
 
-    The search goes on until k negatives are found or none is left, so filters that drop the nearest candidates do not
+    The search continues until k negatives are found or none is left, so filters that drop the nearest candidates do not
     leave a sample short.
 
     Args:
@@ -84,7 +84,7 @@ def exact_hard_negatives(
     reference_labels: Any = None,
     positives: Any = None,
 ) -> Similar:
-    """Do what `hard_negatives` does with floats and exact cosines: what the codes are measured against.
+    """Find hard negatives like `hard_negatives`, but from floats by exact cosine, which codes are measured against.
 
     Examples:
         >>> import torch

@@ -1,4 +1,4 @@
-"""The hardest positive of each sample: the least similar one of its label."""
+"""Find the hardest positive of each sample: the least similar one of its label."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def hardest_positives(codes: Any, labels: Any, *, reference: Any = None, referen
 def least_similar_positives(
     space: Space, query: Tensor, labels: Tensor, reference: Tensor, reference_labels: Tensor
 ) -> Tensor:
-    """Do what `hardest_positives` does in any space; no row is its own positive where `reference` is `query`."""
+    """Find hardest positives in any space; no row is its own positive if `reference` is `query`."""
     within = reference is query
     by_label = reference_labels.argsort(stable=True)  # ids ascend within a label
     sorted_labels = reference_labels[by_label]

@@ -1,4 +1,4 @@
-"""Where negatives are searched: codes by Hamming distance, or floats by cosine."""
+"""The spaces to search for negatives: codes by Hamming distance, or floats by cosine."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Space:
-    """What mining asks of a kind of row. Values are distances or similarities, whichever `topk` returns."""
+    """What mining needs from a kind of row. Values are distances or similarities, whichever `topk` returns."""
 
     topk: Callable[..., tuple[Tensor, Tensor]]
     """The search, nearest first: values and indices, both [q, k]."""

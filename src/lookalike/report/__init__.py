@@ -35,11 +35,11 @@ def make_report(
         progress: Show progress bars on a terminal.
 
     Returns:
-        What the page says; `notices` names what could not be read, and `missing` what the paths do not hold.
+        What the page shows; `notices` names what could not be read, and `missing` what the paths do not hold.
 
     Raises:
         FileNotFoundError: A path does not exist.
-        ValueError: A path holds nothing to show, everything is damaged, or `out` is something else than a report.
+        ValueError: A path holds nothing to show, everything is damaged, or `out` is something other than a report.
     """
     out = Path(out)
     _check_output(out, force=force)

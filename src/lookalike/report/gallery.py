@@ -1,4 +1,4 @@
-"""What a model confuses: anchors with their positive, the hard negatives that the bits choose, and the exact ones."""
+"""Show what a model confuses: anchors with their positive, the hard negatives found in bits, and the exact ones."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ class Sample:
     image: str = ""
     """A data URL."""
     is_ink: bool = False
-    """Whether the picture is black on white, and the other way round on a dark page."""
+    """Whether the picture is black on white, and inverted on a dark page."""
     text: str = ""
     cosine: float | None = None
-    """With the anchor."""
+    """Cosine with the anchor."""
     shared: bool = True
     """Whether bits and floats both choose it."""
 

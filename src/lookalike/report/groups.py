@@ -82,7 +82,7 @@ def _order(config: RunConfig) -> tuple[int, float, float, str]:
 
 
 def _differences(alternatives: list[list[Run]]) -> list[list[str]]:
-    """For every group of one strategy, word the settings in which the groups differ."""
+    """Describe, for every group of one strategy, the settings in which the groups differ."""
     identities = [members[0].config.identity for members in alternatives]
     names = sorted({name for identity in identities for name in identity})
     varying = [name for name in names if len({identity.get(name, UNSET) for identity in identities}) > 1]

@@ -1,4 +1,4 @@
-"""What the page says, section by section, and the page as HTML."""
+"""Decide what the page shows, section by section, and render it as HTML."""
 
 from __future__ import annotations
 
@@ -68,11 +68,11 @@ class Missing(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """Everything that a page says."""
+    """Everything that a page shows."""
 
     title: str
     tiles: list[Tile] = field(default_factory=list)
-    """The figures to remember."""
+    """The key figures."""
     sections: list[Section]
     notices: list[str]
     """What could not be read and is left out, in sentences."""
@@ -81,7 +81,7 @@ class Report:
 
 
 def build_report(records: Records, gallery: Gallery | NoGallery | None) -> Report:
-    """Decide what the page shows; `gallery` is None if none was asked for."""
+    """Decide what the page shows; `gallery` is None if none was requested."""
     tables = [table_of_comparison(comparison) for comparison in records.comparisons]
     of_runs = table_of_runs([run for run in records.runs if not run.in_comparison])
     tables += [] if of_runs is None else [of_runs]
@@ -157,7 +157,7 @@ def _analyses(analyses: list[Analysis]) -> Iterator[Section | Missing]:
 
 
 def _about(analysis: Analysis) -> str:
-    """Word what an analysis was made of, as far as it is known."""
+    """Describe what an analysis was made from, as far as it is known."""
     path, settings = analysis.path, analysis.settings
     parts = [
         "" if settings.n is None else counted(settings.n, "embedding"),

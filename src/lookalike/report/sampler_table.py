@@ -1,4 +1,4 @@
-"""The table of samplers, from a comparison or from single runs, and the figures to remember from it."""
+"""The table of samplers, from a comparison or from single runs, and its key figures."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FLOATS = ("incremental", "full")  # samplers that keep embeddings between epochs
 
 
 class Tile(NamedTuple):
-    """A figure to remember."""
+    """A key figure."""
 
     value: str
     label: str
@@ -89,7 +89,7 @@ class SamplerTable:
         return self.conditions
 
     def tiles(self) -> list[Tile]:
-        """Return the figures to remember: recall, and what the best LSH gains and costs."""
+        """Return the key figures: recall, and what the best LSH gains and costs."""
         tiles = self._recall_tiles()
         others = {row.sampler.partition(",")[0]: row for row in self.rows}
         ours = max((row for row in self.rows if row.sampler.startswith("lsh")), key=_recall, default=None)
@@ -127,7 +127,7 @@ class SamplerTable:
 def leaders(column: Sequence[Spread | None]) -> list[int]:
     """Return the places of the best mean and of those not distinct from it.
 
-    Empty if all are alike, and if there are not several seeds to tell noise by.
+    Empty if all are alike, and if there are too few seeds to estimate the noise.
     """
     known = [(i, spread) for i, spread in enumerate(column) if spread is not None and len(spread.values) > 1]
     errors = {i: spread.sd**2 / len(spread.values) for i, spread in known if spread.sd is not None}  # squared
@@ -176,7 +176,7 @@ def table_of_runs(runs: Sequence[Run]) -> SamplerTable | None:
 
 
 def _conditions(comparison: Comparison) -> str:
-    """Word what the figures hold for, as far as it is known."""
+    """Describe the conditions of the figures, as far as they are known."""
     error = " ± standard deviation, over random in points of R@1 ± standard error" if comparison.seeds > 1 else ""
     about = [
         "" if comparison.model.lower().startswith(comparison.encoder.lower()) else comparison.encoder,

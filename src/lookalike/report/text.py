@@ -1,4 +1,4 @@
-"""Make any text fit to be shown."""
+"""Prepare any text for display."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""Codes of the whole training set, by sample id: what the paper is about."""
+"""Remember the codes of the whole training set by sample id: the paper's method."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class CodeMemory(Memory):
 
     @property
     def dim(self) -> int | None:
-        """Dimension of the embeddings; None as long as there were none."""
+        """Dimension of the embeddings; None before there are any."""
         return next((stream.hasher.dim for stream in self.streams.values() if stream.hasher is not None), None)
 
     @property
@@ -112,10 +112,10 @@ class CodeMemory(Memory):
                 )
 
     def _choose_bits(self, epoch: int) -> None:
-        """Shorten or lengthen the prefix that is searched, by what the epoch that has ended says."""
+        """Shorten or lengthen the prefix to search, as the embeddings of the last epoch suggest."""
         usable = torch.stack([reservoir.end_epoch() for reservoir in self.reservoirs.values()]).all(0)
         places = usable.nonzero().flatten()
-        if len(places) < min(self._pairing.num_samples, MIN_ROWS):  # nothing was observed yet, or too little
+        if len(places) < min(self._pairing.num_samples, MIN_ROWS):  # too few samples were observed
             return
 
         def chosen() -> list[Tensor]:

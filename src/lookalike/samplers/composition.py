@@ -1,4 +1,4 @@
-"""Compose an epoch: what the memory knows -> hard negatives -> pairs -> batches."""
+"""Compose an epoch: memory -> hard negatives -> pairs -> batches."""
 
 from __future__ import annotations
 
@@ -154,8 +154,8 @@ def mine(memory: Memory, pairing: Pairing, k: int, filters: Filters, exclude: Li
         memory: What is known of them.
         pairing: Their labels.
         k: Negatives per sample.
-        filters: Which neighbours count; its own `exclude` is ignored in favour of
-        exclude: ids to exclude as negatives, per sample.
+        filters: Which neighbours count; its own `exclude` is ignored in favour of the next argument.
+        exclude: Ids to exclude as negatives, per sample.
     """
     found = memory.rows(k)
     if found is None:

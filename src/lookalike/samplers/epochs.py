@@ -55,8 +55,8 @@ class EpochBatchSampler(BatchSampler):
     pairs that are hard negatives of each other into one batch. `hardness`, and the fields
     `filters` and `guard` of `composition`, may be set between epochs, to the same values on all ranks.
 
-    An epoch ends when its last batch was yielded; the next `iter` begins the next one. `set_epoch` may say so too, and
-    saying it twice does nothing. Until then every `iter` gives the same batches.
+    An epoch ends when its last batch has been yielded; the next `iter` begins the next one. `set_epoch` may announce it
+    too, and announcing it twice does nothing. Until then every `iter` gives the same batches.
 
     Args:
         pairing: What a batch is made of: `Labelled` or `Paired`.
@@ -68,7 +68,7 @@ class EpochBatchSampler(BatchSampler):
         clusters: Neighbourhoods per batch; one gives the hardest batches.
         method: "growth" or "sample4geo", as in `compose_batches`.
         filters: Which neighbours count as hard negatives. Ids in its `exclude` are samples, or pairs. They are left
-            out of the search; give the loss `exclude` for those that meet all the same.
+            out of the search; pass `exclude` to the loss for those that meet in a batch anyway.
         guard: Keeps likely false negatives apart; needs a memory of codes.
         rearrange: Called with the batches of every epoch before they are dealt out: `ids` int32 and `offsets`, the
             labels that must not meet (or None) and a random generator. It may exchange ids between batches, in place.
@@ -77,7 +77,7 @@ class EpochBatchSampler(BatchSampler):
         shard: Compose batches for all ranks of `torch.distributed` together and take this rank's share of each. With
             False the loader deals whole batches to the ranks, as accelerate's does: all batches are then full and their
             number is a multiple of the number of ranks, so that no loader has to repeat samples; the few pairs left
-            over are others in each epoch.
+            over differ from epoch to epoch.
     """
 
     def __init__(
@@ -113,10 +113,10 @@ class EpochBatchSampler(BatchSampler):
         self._batches: OwnBatches | None = None  # this rank's share of them
         # Pairs that no batch of the epoch before held; None where only a part of that epoch was trained here.
         self._left_out_before: int | None = None
-        self._agreed_on: int | None = None  # the last epoch for which the ranks compared notes
+        self._agreed_on: int | None = None  # the last epoch for which the ranks were found to agree
         self._lengths: dict[int, int] = {}
         self._warned_of_missing = False
-        len(self)  # raises for what cannot be composed
+        len(self)  # raises an error if no epoch can be composed
 
     @property
     def memory(self) -> Memory:
@@ -150,13 +150,13 @@ class EpochBatchSampler(BatchSampler):
 
     @property
     def kept_bytes(self) -> int:
-        """Memory that is kept of the embeddings from one epoch to the next."""
+        """Bytes of memory kept from one epoch to the next."""
         return self._memory.nbytes
 
     def __len__(self) -> int:
         """Count the batches per epoch and rank; with `shard=False`, of all ranks."""
         world_size = ranks.world()[1]
-        if world_size not in self._lengths:  # ranks may come to know each other after the sampler was made
+        if world_size not in self._lengths:  # torch.distributed may be initialised after the sampler was made
             counts = self.pairing.counts()
             self._lengths[world_size] = len(plan_batches(counts[counts > 0], **self._plan_options()).sizes)
         return self._lengths[world_size]
@@ -217,8 +217,8 @@ class EpochBatchSampler(BatchSampler):
     def synchronize(self) -> None:
         """Exchange what the ranks have observed, so that the state of any one of them is complete.
 
-        Every rank has to call it. Call it before a checkpoint that only one rank writes; where each rank saves its own
-        state, or where there is one process, it is not needed.
+        Every rank must call it. Call it before a checkpoint that only one rank writes; it is not needed if each rank
+        saves its own state, or if there is one process.
         """
         if ranks.is_distributed():
             self._agreed_on = None
@@ -300,7 +300,7 @@ class EpochBatchSampler(BatchSampler):
         }
 
     def _agree(self) -> None:
-        """Compare notes with the other ranks, once per epoch and before anything else is exchanged."""
+        """Check that the ranks agree, once per epoch and before anything else is exchanged."""
         if self._agreed_on == self.epoch or not ranks.is_distributed():
             return
         place = {"epoch": self.epoch, "restored": self._batches is not None, "first batch": self._place.start}
@@ -350,13 +350,13 @@ class EpochBatchSampler(BatchSampler):
         expected = options["drop_last"] or options["multiple"] > 1
         if number and not expected and self.epoch == 0:
             logger.warning(
-                "%d pairs are left out of each epoch, others each time: their labels have more pairs than there are "
-                "batches, and a batch holds each label once. Smaller batches leave out fewer.",
+                "%d pairs are left out of each epoch, different ones each time: their labels have more pairs than "
+                "there are batches, and a batch holds each label once. Smaller batches leave out fewer.",
                 number,
             )
 
     def _warn_of_missing(self) -> None:
-        """Warn once where an epoch has passed in which batches were not observed."""
+        """Warn once if batches of a whole epoch were not observed."""
         if self.epoch == 0 or self._left_out_before is None or self._warned_of_missing or ranks.world()[0] != 0:
             return
         missing = self._memory.num_missing(self.pairing.expected())

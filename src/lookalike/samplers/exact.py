@@ -1,4 +1,4 @@
-"""Hard negatives by exact cosine similarity, from floats: what the paper compares with."""
+"""Hard negatives by exact cosine similarity, from floats: the paper's baselines."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MODES = ("full", "incremental")
 
 
 class PreEpochBatchSampler(EpochBatchSampler):
-    """Batches of mutual hard negatives by exact cosine, as the paper's Pre-Epoch Full and Pre-Epoch Incremental.
+    """Batches of mutual hard negatives by exact cosine: the paper's Pre-Epoch Full and Pre-Epoch Incremental.
 
     *incremental*: call `observe` with every batch; it keeps the floats, dim * 4 bytes per sample. *full*: before each
     epoch, embed the whole training set with the current weights and pass it to `refresh`.
@@ -63,7 +63,7 @@ class PreEpochBatchSampler(EpochBatchSampler):
     def refresh(
         self, embeddings: Tensor | None = None, *, query: Tensor | None = None, reference: Tensor | None = None
     ) -> None:
-        """Replace all embeddings by those of the whole training set, for the epoch that begins next."""
+        """Replace all embeddings with those of the whole training set, for the epoch that begins next."""
         given = {"embeddings": embeddings, "query": query, "reference": reference}
         towers = checked_towers(given, self.pairing.towers, method="refresh")
         for name, x in towers.items():

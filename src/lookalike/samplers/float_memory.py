@@ -1,4 +1,4 @@
-"""Floats of the whole training set, by sample id: what the paper's Pre-Epoch strategies keep."""
+"""Remember the floats of the whole training set by sample id, as the paper's Pre-Epoch strategies do."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from lookalike.utils import ranks
 if TYPE_CHECKING:
     from lookalike.samplers.pairing import Pairing
 
-PAIRING_BITS = 512  # positives are chosen by codes here too, made for the occasion
+PAIRING_BITS = 512  # positives are chosen by codes here too, computed for that purpose alone
 
 
 class FloatMemory(Memory):
-    """Embeddings as float32 where they came from, NaN where there is none: dim * 4 bytes per sample and tower.
+    """Embeddings as float32 on their own device, NaN where there is none: dim * 4 bytes per sample and tower.
 
     Args:
         pairing: The data set.
@@ -35,7 +35,7 @@ class FloatMemory(Memory):
 
     @property
     def dim(self) -> int | None:
-        """Dimension of the embeddings; None as long as there were none."""
+        """Dimension of the embeddings; None before there are any."""
         return next((floats.shape[1] for floats in self._floats.values()), None)
 
     @property
@@ -48,7 +48,7 @@ class FloatMemory(Memory):
         self._floats = {tower: x.detach().to(torch.float32, copy=True) for tower, x in floats.items()}
 
     def write(self, tower: str, ids: Tensor, x: Tensor) -> None:
-        """Remember those of the embeddings that are finite."""
+        """Remember the embeddings that are finite."""
         if not self.observes:
             return
         if tower not in self._floats:
@@ -82,7 +82,7 @@ class FloatMemory(Memory):
         return Remembered(ids, query, reference[0] if reference else None)
 
     def _seen(self) -> Tensor:
-        """Tell which samples have finite embeddings in every tower, bool [n]."""
+        """Return which samples have finite embeddings in every tower, bool [n]."""
         seen = torch.full((self.n,), len(self._floats) == len(self.towers))
         for floats in self._floats.values():
             seen &= torch.isfinite(floats).all(1).cpu()

@@ -1,4 +1,4 @@
-"""Likely false negatives, from bits alone: classes whose samples are as near to each other as to their positives."""
+"""Find likely false negatives in bits alone: classes whose samples are as near to each other as to their positives."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ENOUGH = 1024  # samples of a very large class that are compared with each other
 
 
 class Guard:
-    """Keeps classes apart for an epoch that are likely one.
+    """Keeps classes that are likely one apart for an epoch.
 
     Args:
         limit: A neighbour is suspected of being a positive if its cosine exceeds this fraction of the cosine of the
@@ -102,7 +102,7 @@ def positive_distances(query_codes: Tensor, positive_codes: Tensor, labels: Tens
 
 
 def suspected(distances: Tensor, positives: Tensor, bits: int, guard: float) -> Tensor:
-    """Tell which neighbours are likely positives, bool [n, k]: cosines above `guard` times that of the positive.
+    """Return which neighbours are likely positives, bool [n, k]: cosines above `guard` times that of the positive.
 
     Args:
         distances: Hamming distances of the neighbours, [n, k], -1 for none.
@@ -127,7 +127,7 @@ def merged_labels(
 ) -> Merged:
     """Merge classes that suspect each other, those that agree most first, as far as batches can still be filled.
 
-    A batch holds a label once, so merged classes never meet. Cutting only the edge between them would not do:
+    A batch holds a label once, so merged classes never meet. Cutting only the edge between them would not be enough:
     common neighbours would bring them together again.
 
     Args:

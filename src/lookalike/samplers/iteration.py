@@ -1,4 +1,4 @@
-"""The batches of one epoch, one after another, and the place that training has reached in them."""
+"""Iterate over the batches of one epoch, and keep the place that training has reached in them."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Place:
         self.restart_at(0)
 
     def restart_at(self, batch: int) -> None:
-        """Let iterations of this epoch begin with a batch."""
+        """Make iterations of this epoch begin with a given batch."""
         self.start = self.yielded = self.observed = batch
 
     def note_observed(self, ids: list[int], batches: OwnBatches, lag: int) -> None:
@@ -81,7 +81,7 @@ class EpochIterator(Iterator[list[int]]):
 
     Args:
         batches: Those of the epoch.
-        place: Is told what was yielded, as long as it is in the same epoch.
+        place: Updated with what was yielded, as long as it is in the same epoch.
     """
 
     def __init__(self, batches: OwnBatches, place: Place) -> None:

@@ -1,4 +1,4 @@
-"""Hard negatives from bits: what the paper is about."""
+"""Hard negatives from bits: the paper's method."""
 
 from __future__ import annotations
 

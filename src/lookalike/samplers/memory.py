@@ -1,4 +1,4 @@
-"""What a sampler remembers of the embeddings from one epoch to the next: nothing, floats or codes."""
+"""The memory of a sampler: what it keeps of the embeddings from one epoch to the next; nothing, floats or codes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Memory:
 
     @property
     def dim(self) -> int | None:
-        """Dimension of the embeddings; None as long as there were none."""
+        """Dimension of the embeddings; None before there are any."""
         return None
 
     @property
@@ -42,7 +42,7 @@ class Memory:
         """Prepare what was written for the composition of an epoch."""
 
     def rows(self, k: int) -> Remembered | None:  # noqa: ARG002 - others use it
-        """Return what to search for k neighbours each, where it is searched best; None if nothing is known."""
+        """Return the rows to search for k neighbours each, on the best device for that; None if nothing is known."""
         return None
 
     def search(self, *rows: Any, **options: Any) -> tuple[Tensor, Tensor]:
@@ -62,7 +62,7 @@ class Memory:
         return {}
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the memory as tensors that stay up to date, because loaders ask ahead of what they save."""
+        """Return the memory as tensors that stay up to date, because loaders request a state before they save it."""
         return {}
 
     def check_state(self, state: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""What a batch is made of: pairs of labelled samples, drawn anew every epoch, or the pairs of a paired data set."""
+"""The pairs that batches are made of: drawn anew every epoch from labelled samples, or those of a paired data set."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Pairs(NamedTuple):
 
 
 class Pairing(Protocol):
-    """How a data set becomes pairs. Decided once, so that nothing else asks which kind of data set it is."""
+    """How a data set becomes pairs. Decided once, so that no other code depends on the kind of data set."""
 
     towers: tuple[str, ...]
     """Names of the embeddings that `observe` takes."""
@@ -43,7 +43,7 @@ class Pairing(Protocol):
 
     @property
     def labels(self) -> Array | None:
-        """int32 [n], of which no two may meet in a batch; None where every pair is its own label."""
+        """Labels, int32 [n]; equal ones may not meet in a batch. None if every pair has a label of its own."""
 
     def identity(self) -> dict[str, Any]:
         """Return what must be the same on every rank, and in a state and the sampler that loads it."""
@@ -55,7 +55,7 @@ class Pairing(Protocol):
         """Return a label for every sample or pair, int64 [n]."""
 
     def expected(self) -> Tensor:
-        """Tell which samples are in some pair, bool [n]."""
+        """Return which samples are in some pair, bool [n]."""
 
     def draw(self, codes: Tensor | None, rng: np.random.Generator) -> Pairs:
         """Draw the pairs of an epoch; `codes` of all samples, uint8 [n, bytes], decide which positives are hard."""
@@ -111,7 +111,7 @@ class Labelled:
         return torch.from_numpy(self.labels).long()
 
     def expected(self) -> Tensor:
-        """Tell which samples are in some pair: those with a positive."""
+        """Return which samples are in some pair: those with a positive."""
         return torch.from_numpy(self.counts()[self.labels] > 0)
 
     def draw(self, codes: Tensor | None, rng: np.random.Generator) -> Pairs:
@@ -163,7 +163,7 @@ class Paired:
         return torch.arange(self.num_samples) if self.labels is None else torch.from_numpy(self.labels).long()
 
     def expected(self) -> Tensor:
-        """Tell that every pair takes part."""
+        """Return True for every pair."""
         return torch.ones(self.num_samples, dtype=torch.bool)
 
     def draw(self, codes: Tensor | None, rng: np.random.Generator) -> Pairs:  # noqa: ARG002 - as `Pairing` has it
@@ -294,7 +294,7 @@ def _pair(
         first = offsets[label]
         while first < end:
             size = min(LARGEST_GROUP, end - first)
-            if end - first == LARGEST_GROUP + 1:  # nobody is left alone in the last group
+            if end - first == LARGEST_GROUP + 1:  # so that no sample is alone in the last group
                 size += 1
             for i in range(size):
                 taken[i] = False

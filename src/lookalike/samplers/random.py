@@ -9,7 +9,7 @@ from lookalike.samplers.pairing import make_pairing
 
 
 class RandomBatchSampler(EpochBatchSampler):
-    """Random pairs; the only rule is that no label stands twice in a batch.
+    """Random pairs; the only rule is that no label appears twice in a batch.
 
     Args:
         labels: Integers, one per sample; or, with `pairs`, one per pair or None.

@@ -57,15 +57,15 @@ def _are_equal(saved: Any, own: Any) -> bool:
 
 
 def entry(state: Any, name: str, kind: type[Any]) -> Any:
-    """Return `state[name]`, which must be of a type."""
+    """Return `state[name]`, which must have the given type."""
     found = state.get(name) if isinstance(state, dict) else None
     if not isinstance(found, kind) or (kind is int and isinstance(found, bool)):
-        raise damaged(f"{name} is missing or is no {kind.__name__}")
+        raise damaged(f"{name} is missing or not of type {kind.__name__}")
     return state[name]
 
 
 def optional(state: Any, name: str, kind: type[Any]) -> Any:
-    """Return `state[name]`, which must be there and be None or of a type."""
+    """Return `state[name]`, which must be present and either None or of the given type."""
     if isinstance(state, dict) and name in state and state[name] is None:
         return None
     return entry(state, name, kind)
@@ -79,7 +79,7 @@ def check_tensor(state: Any, name: str, dtype: torch.dtype, shape: Sequence[int]
 
 
 def damaged(what: str) -> ValueError:
-    """Return the error for a state that no sampler has written."""
+    """Return the error for a damaged state."""
     return ValueError(f"the state is damaged, {what}; load an earlier checkpoint, or start without one.")
 
 

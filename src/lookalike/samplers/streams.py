@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("lookalike")
 
-ALIKE = 1e-3  # of the variance of unit embeddings is left: differences that no temperature makes visible
-ROUNDING = 1e-8  # of the squared norm: differences of half precision and less
+ALIKE = 1e-3  # variance of unit embeddings below which no temperature makes differences visible
+ROUNDING = 1e-8  # variance, as a fraction of the squared norm, that half-precision rounding explains
 NEARLY_UNIT = 0.1
 ROWS = 1024  # gathered before they are hashed: a thousand rows cost hardly more than a few
 
@@ -103,7 +103,7 @@ class CodeStream:
 
     @property
     def device(self) -> torch.device:
-        """Where the embeddings come from; the CPU before there were any."""
+        """Where the embeddings come from; the CPU before there are any."""
         return torch.device("cpu") if self.hasher is None else self.hasher.mean.device
 
     def flush(self) -> None:
@@ -150,7 +150,7 @@ class CodeStream:
         self._update_state()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return codes, rotation and means as tensors that stay up to date: loaders ask ahead of what they save."""
+        """Return codes, rotation and means as tensors that stay up to date: loaders request it before saving."""
         self._arrivals.flush()  # gathered rows stay gathered: a resumed run hashes the same rows together
         self._update_state()
         return self._state
@@ -193,7 +193,7 @@ class CodeStream:
         return dim
 
     def load_state_dict(self, state: dict[str, Any], *, is_own: bool = True) -> bool:
-        """Load a state that `check_state` has passed; of another rank's, only what that rank will not send.
+        """Load a state that `check_state` has passed; from another rank's state, only what that rank will not send.
 
         Returns:
             Whether all of it could be used.
@@ -221,12 +221,12 @@ class CodeStream:
         return is_whole
 
     def _has_unshared(self) -> bool:
-        """Tell whether something was observed that other ranks have not received."""
+        """Return whether something was observed that other ranks have not received."""
         return bool(self._fresh.any()) or int(self.gathering.count) > 0
 
 
 def _have_collapsed(mean: Tensor, squares: float) -> bool:
-    """Tell whether embeddings are almost one point, from their mean and their mean squared norm.
+    """Return whether embeddings are almost one point, from their mean and their mean squared norm.
 
     Of unit embeddings, 1 - |mean|^2 is 1 minus the average cosine. Others may be far from the origin and well apart.
     """
@@ -238,7 +238,7 @@ class Gathering:
     """Holds embeddings with their ids, in order, until there are `rows` of them.
 
     On a GPU, hashing a batch takes a few dozen launches, a noticeable part of a small model's step; setting it aside
-    takes one. The state consists of tensors that stay up to date, so that it can be asked for ahead of time.
+    takes one. The state consists of tensors that stay up to date, so that it can be requested ahead of time.
     """
 
     def __init__(self, rows: int = ROWS) -> None:

@@ -1,4 +1,4 @@
-"""Compile ahead of time, so that the first search and the first epochs are not timed compiling."""
+"""Compile ahead of time, so that the times of the first search and the first epochs do not include it."""
 
 import torch
 

@@ -45,7 +45,7 @@ def hamming_topk(
             and later, with `cuda-core` installed), "matmul" (any torch device), "plain" (slow; the others are tested
             against it) or "auto": the fastest one that is loaded or worth loading, which `search_backend` names.
         progress: Show a progress bar on a terminal.
-        memory: Bytes of working memory for "cuda" beside codes and answer; by default 4 GiB, or half of what is free
+        memory: Bytes of working memory for "cuda" besides codes and answer; by default 4 GiB, or half of what is free
             if that is less. Less memory means more passes.
 
     Returns:

@@ -5,7 +5,7 @@
 2. *One scan.* In a self-join every pair is computed once and offered to both sides.
 3. *Repair.* A query whose limit was too tight is searched again without one, so the answer is always exact.
 
-Threads are Python's own (the kernels release the GIL): no second OpenMP runtime beside torch's, nothing that breaks
+Threads are Python's own (the kernels release the GIL): no second OpenMP runtime alongside torch's, nothing that breaks
 when a `DataLoader` forks later, and the result does not depend on their number.
 """
 
@@ -65,7 +65,7 @@ def topk(request: Request) -> Neighbours:
 
 
 def is_loaded() -> bool:
-    """Tell whether this process has compiled the kernels or loaded them from numba's cache."""
+    """Return whether this process has compiled the kernels or loaded them from numba's cache."""
     return bool(getattr(scan, "signatures", ()))
 
 

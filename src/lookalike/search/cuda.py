@@ -91,7 +91,7 @@ def make_plan(num_queries: int, n: int, asked: int, memory: int) -> Plan:
     """Size the sample, the lists and the tiles of queries for `asked` rows per query.
 
     A sample of n / 16 rows holds a sixteenth of a query's nearest on average. The limit is `DEVIATIONS` standard
-    deviations beyond that, so that few queries come up short, and lists have room for six more. The sample is to hold
+    deviations beyond that, so that few queries come up short, and lists have room for six more. The sample should hold
     at most half as many of a query's nearest as it has groups, because each group names only one row.
     """
     run, capacity = 0, n

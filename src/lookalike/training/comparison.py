@@ -144,7 +144,7 @@ def _contenders(samplers: Sequence[str] | Mapping[str, Settings], settings: Sett
 
 
 def _clear(out: Path, runs: list[_Run]) -> None:
-    """Remove a comparison: the table first, so that it never stands above runs that it does not count."""
+    """Remove a comparison: the table first, so that no table is left without its runs."""
     with writable(out):
         for name in (TABLE, TEXT):
             (out / name).unlink(missing_ok=True)

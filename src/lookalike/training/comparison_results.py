@@ -58,7 +58,7 @@ class ComparisonRow(Costs):
     """Recall@1 above that of the row "random"; None without such a row, or for single seeds."""
 
     def as_json(self) -> dict[str, Any]:
-        """Flatten into one JSON object: metrics stand beside the other entries, and an unknown gain is left out."""
+        """Flatten into one JSON object: metrics become entries of their own, and an unknown gain is left out."""
         content = asdict(self)
         quality, gain = content.pop("quality"), content.pop("gain_over_random")
         return {**content, **quality, **({} if gain is None else {"gain_over_random": gain})}

@@ -1,4 +1,4 @@
-"""What ends a training early, and how its messages name arguments.
+"""Errors that end training early, and how messages name arguments.
 
 Messages of this package name arguments of the Python interface and never options of the command line. They do so in two
 forms, which the command line translates without knowing the message:
@@ -14,7 +14,7 @@ no advice: whoever catches it knows how to continue.
 import signal
 
 
-class Interrupted(Exception):  # noqa: N818 - not an error: somebody asked for it
+class Interrupted(Exception):  # noqa: N818 - not an error: it was requested
     """Ctrl-C or SIGTERM stopped the run; everything is saved, and `resume=True` continues it.
 
     Args:

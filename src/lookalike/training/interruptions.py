@@ -1,4 +1,4 @@
-"""Stop on request: Ctrl-C and SIGTERM end a training after its current step, with everything saved."""
+"""Stop on request: Ctrl-C and SIGTERM end training after the current step, with everything saved."""
 
 import signal
 import threading

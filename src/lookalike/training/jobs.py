@@ -1,4 +1,4 @@
-"""Run several trainings at a time, each in a process of its own; they stop together."""
+"""Train several runs at a time, each in a process of its own; they stop together."""
 
 from __future__ import annotations
 

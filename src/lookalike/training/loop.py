@@ -17,7 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
-import torch.nn.functional as F  # noqa: N812 - as everybody calls it
+import torch.nn.functional as F  # noqa: N812 - the usual name
 from torch import Tensor, nn
 
 from lookalike.analysis.tracking import OverlapTracker
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("lookalike")
 
 EMBEDDING_BATCH = 256  # samples embedded at a time without gradients, at least
-STEPS_BETWEEN_LOOKS = 50  # at the loss on a GPU, which has to be waited for
+STEPS_BETWEEN_LOOKS = 50  # at the loss on a GPU, because reading it waits for the device
 
 
 class TrainingLoop:
@@ -107,7 +107,7 @@ class TrainingLoop:
                 "the model normalises batches: in a batch of lookalikes that removes what they have in common, and "
                 "embeddings of different batches cannot be compared; group or layer normalisation suits mining better."
             )
-        with working("compiling kernels (once, a few seconds)", shown=self.progress):  # or the first epoch would
+        with working("compiling kernels (once, a few seconds)", shown=self.progress):  # otherwise the first epoch would
             compile_ahead(self.train_part, self.settings, self.data.train_exclude, self.device)
 
     def run(self, save: Callable[[], None], on_epoch: Callable[[EpochMetrics], None]) -> None:

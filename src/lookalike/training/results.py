@@ -38,7 +38,7 @@ class EpochMetrics:
     """Code length, for lsh."""
 
     def as_json(self) -> dict[str, Any]:
-        """Flatten into one JSON object without unknown entries; quality metrics stand beside the others."""
+        """Flatten into one JSON object without unknown entries; quality metrics become entries of their own."""
         own = {name: value for name, value in asdict(self).items() if value not in (None, {}) and name != "quality"}
         return {**own, **self.quality}
 

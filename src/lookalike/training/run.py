@@ -1,4 +1,4 @@
-"""Train one model on one data set, from names, or a model and data of yours, to a finished run in a folder.
+"""Train one model on one data set, given by name or as objects, and keep the run in a folder.
 
     from lookalike import Settings, train
 
@@ -190,7 +190,7 @@ class Plan:
 
     @classmethod
     def recorded(cls, out: str | Path) -> Plan:
-        """Read what the run in a folder trains, as it was begun.
+        """Read what the run in a folder was started with.
 
         Raises:
             FileNotFoundError: The folder holds no run.
@@ -240,7 +240,7 @@ class Plan:
         return config
 
     def load_data(self, *, progress: bool) -> RetrievalData:
-        """Load the data, unless they are."""
+        """Load the data, unless they are loaded already."""
         return self.data if isinstance(self.data, RetrievalData) else self.data.load(progress=progress)
 
     def build_model(self) -> nn.Module:

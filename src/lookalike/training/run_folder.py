@@ -124,7 +124,7 @@ class RunFolder:
         ]
         if differing:
             raise ValueError(
-                f"{self.path} holds a run of another configuration: {'; '.join(differing)}. "
+                f"{self.path} holds a run with other settings: {'; '.join(differing)}. "
                 "Resume it as it was begun, or choose another folder with out=."
             )
 
@@ -154,7 +154,7 @@ class RunFolder:
         return None
 
     def clear(self) -> None:
-        """Remove the run in an order in which no file is ever left beside files of another run.
+        """Remove the run in an order that never mixes files of two runs.
 
         The result goes first, since its presence marks a finished run, and the configuration last.
         """

@@ -1,1 +1,1 @@
-"""What every layer uses: input checks, files, locks, ranks, progress, numba."""
+"""Helpers for every layer: input checks, files, locks, ranks, progress, numba."""

@@ -1,6 +1,6 @@
-"""Checks of numbers, names and options; imports no torch, so that `--help` stays fast.
+"""Check numbers, names and options; imports no torch, so that `--help` stays fast.
 
-Each error is one sentence: what was expected, what came and, where it helps, what to do.
+Each error is one sentence: what was expected, what was given and, if it helps, what to do.
 """
 
 import inspect
@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from lookalike.utils.messages import suggestion
 
-GIVEN_ALWAYS = {"path", "progress"}  # arguments that every call of a reader or builder gives: no options of the user's
+GIVEN_ALWAYS = {"path", "progress"}  # arguments that every call of a reader or builder passes: not options of the user
 
 
 def checked_integer(name: str, value: Any, low: int = 0) -> int:
@@ -82,7 +82,7 @@ def check_choice(name: str, value: Any, known: Iterable[str]) -> None:
     """Check that a value is one of the known names.
 
     Raises:
-        ValueError: It is not; suggests the nearest one.
+        ValueError: It is not; the message suggests the nearest one.
     """
     known = list(known)
     if value not in known:
@@ -99,7 +99,7 @@ def check_options(taker: str, function: Callable[..., Any], options: Iterable[st
         options: Their names.
 
     Raises:
-        ValueError: It does not take one of them; suggests the nearest one that it takes.
+        ValueError: It does not take one of them; the message suggests the nearest one that it takes.
     """
     parameters = inspect.signature(function).parameters.values()
     if any(parameter.kind == inspect.Parameter.VAR_KEYWORD for parameter in parameters):

@@ -1,4 +1,4 @@
-"""Connected components of rows that share members."""
+"""Find connected components of rows that share members."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ OLDEST_SENTENCE_TRANSFORMERS = 6
 
 
 class MissingLibraryError(ImportError):
-    """A library that an extra brings is not installed."""
+    """A library that comes with an extra is not installed."""
 
 
 def optional_import(module: str, needed_for: str, package: str | None = None) -> Any:
@@ -40,7 +40,7 @@ def optional_import(module: str, needed_for: str, package: str | None = None) ->
 
 @contextmanager
 def needed_for(purpose: str, extra: str) -> Iterator[None]:
-    """Name the extra to install where an import in the block fails.
+    """Name the extra to install if an import in the block fails.
 
     Raises:
         MissingLibraryError: An import failed.

@@ -1,4 +1,4 @@
-"""Compile kernels with numba where it is installed; the one place that asks whether it is."""
+"""Compile kernels with numba if it is installed; no other module checks for it."""
 
 import importlib
 from collections.abc import Callable
@@ -41,7 +41,7 @@ def kernel(function: Callable[P, R]) -> Callable[P, R]:
             raise
         warn_once(
             "compiled kernels cannot be kept because numba finds no folder that it may write to: every process "
-            "compiles them again, which takes some ten seconds; set NUMBA_CACHE_DIR to a writable folder."
+            "compiles them again, which takes about ten seconds; set NUMBA_CACHE_DIR to a writable folder."
         )
     dispatcher: Callable[P, R] = compiled
     return dispatcher

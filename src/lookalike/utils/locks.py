@@ -109,7 +109,7 @@ def _lock(handle: int) -> None:
 
 
 def _is_at(handle: int, path: Path) -> bool:
-    """Tell whether an open file is the one at a path."""
+    """Return whether an open file is the one at a path."""
     try:
         return os.path.samestat(os.fstat(handle), path.stat())
     except FileNotFoundError:

@@ -80,5 +80,5 @@ def checked_device(device: str | None) -> str:
         or (chosen.type == "mps" and torch.backends.mps.is_available())
     )
     if not usable:
-        raise ValueError(f"there is no device {device!r} here that torch can use; cpu is always there.")
+        raise ValueError(f"there is no device {device!r} here that torch can use; cpu always works.")
     return device

@@ -1,4 +1,4 @@
-"""Progress bars, drawn only on a terminal, on the first rank, and if asked for."""
+"""Progress bars, drawn only on a terminal, on the first rank, and on request."""
 
 import os
 import sys

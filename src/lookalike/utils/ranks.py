@@ -9,7 +9,7 @@ from torch import Tensor
 
 
 def is_distributed() -> bool:
-    """Tell whether there is more than one process."""
+    """Return whether there is more than one process."""
     return dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
 
 

@@ -1,6 +1,6 @@
 """Convert and check tensors that a user passes.
 
-Each error is one sentence: what was expected, what came and, where it helps, what to do.
+Each error is one sentence: what was expected, what was given and, if it helps, what to do.
 """
 
 from typing import Any

@@ -63,7 +63,7 @@ def test_a_corrupt_image_stops_or_is_skipped(tmp_path, caplog):
 
 def test_mistakes(tmp_path):
     write_sop(tmp_path)
-    with pytest.raises(ValueError, match="sop is read from a folder of yours: say where it is with root=FOLDER"):
+    with pytest.raises(ValueError, match="sop is read from a folder: give its path with root=FOLDER"):
         load_data("sop")
     with pytest.raises(FileNotFoundError, match="absent is not a folder; SOP is laid out as"):
         load_data("sop", tmp_path / "absent")

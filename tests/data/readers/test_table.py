@@ -60,7 +60,7 @@ def test_mistakes_in_tables(tmp_path, monkeypatch):
     for arguments, sentence in {
         (path,): "must have the columns path and label, or query and reference, got image, label",
         (tmp_path / "absent.csv",): "there is no such file",
-        (None,): "table is read from a file of yours: say where it is with root=FILE",
+        (None,): "table is read from a file: give its path with root=FILE",
     }.items():
         with pytest.raises((ValueError, FileNotFoundError), match=sentence):
             load_data("table", *arguments)

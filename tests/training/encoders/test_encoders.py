@@ -99,9 +99,9 @@ def test_weights_from_a_file(tmp_path):
     torch.save({**trained.state_dict(), "classifier.weight": torch.zeros(5)}, tmp_path / "w.pt")
     load_weights(fresh, tmp_path / "w.pt")
     assert torch.equal(fresh.weight, trained.weight)
-    with pytest.raises(ValueError, match=r"is of another network: it lacks 0\.weight and 1 others"):
+    with pytest.raises(ValueError, match=r"belongs to another network: it lacks 0\.weight and 1 others"):
         load_weights(nn.Sequential(nn.Linear(3, 2)), tmp_path / "w.pt")
-    with pytest.raises(ValueError, match="is of another network: size mismatch for weight"):
+    with pytest.raises(ValueError, match="belongs to another network: size mismatch for weight"):
         load_weights(nn.Linear(4, 2), tmp_path / "w.pt")
     with pytest.raises(ValueError, match="there is no file"):
         load_weights(fresh, tmp_path / "absent.pt")

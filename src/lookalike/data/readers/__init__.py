@@ -1,1 +1,1 @@
-"""Readers of data sets, a module each; `lookalike.data.registry` finds them here."""
+"""Readers of data sets, one module each; `lookalike.data.registry` finds them here."""

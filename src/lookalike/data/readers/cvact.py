@@ -28,7 +28,7 @@ ROOT = FolderRoot(
     """,
 )
 STREET_NAME, AERIAL_NAME = "_grdView.jpg", "_satView_polish.jpg"
-MISSING_SHARE = 0.01  # of the pairs may be missing, because the archives lack some
+MISSING_SHARE = 0.01  # fraction of pairs that may be missing, because the archives lack some
 
 
 def read(
@@ -44,9 +44,9 @@ def read(
 ) -> RetrievalData:
     """Read the folder that holds `ACT_data.mat`; panoramas are queries, aerial images references.
 
-    `split` says what to test on: "val", as listed, or "test", all pairs in `ANU_data_test`. `crop` is the share of a
+    `split` says what to test on: "val", as listed, or "test", all pairs in `ANU_data_test`. `crop` is the fraction of a
     panorama's height to keep, around the horizon; some published code keeps 0.5. `paired_images` explains the other
-    options. Training augments both views of a place alike, which takes square aerial images.
+    options. Training augments both views of a place alike, which requires square aerial images.
 
     Raises:
         FileNotFoundError: The list or too many images are missing.

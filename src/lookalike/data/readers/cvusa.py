@@ -35,7 +35,7 @@ def read(
 ) -> RetrievalData:
     """Read the folder that holds `splits`; panoramas are queries, aerial images references.
 
-    `paired_images` explains the options. Training augments both views of a place alike, which takes square aerial
+    `paired_images` explains the options. Training augments both views of a place alike, which requires square aerial
     images.
 
     Raises:

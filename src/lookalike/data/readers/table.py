@@ -38,7 +38,7 @@ def read(
         root: A .csv, .tsv, .jsonl, .json or .parquet file whose first line or keys name the columns.
         columns: Other names for the columns: `{"path": "file", "label": "product"}`.
         images: The folder that relative paths start from; by default the table's.
-        test_share: Share of labels or references to hold out.
+        test_share: Fraction of labels or references to hold out.
         size: Height and width to resize images to, or one number for both.
         query_size: Likewise for queries; by default `size`.
         reference_size: Likewise for references; by default `size`.

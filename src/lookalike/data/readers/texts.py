@@ -43,11 +43,11 @@ def read(
         columns: The columns of queries and references, as a pair or as "query,reference".
         header: Whether the first line of a .tsv or .csv file names its columns; without a header they are called 1, 2,
             and so on.
-        test_share: Share of references to hold out.
+        test_share: Fraction of references to hold out.
         progress: Ignored: reading takes seconds.
 
     Raises:
-        ValueError: There are no such columns, or a row holds something else than two texts.
+        ValueError: There are no such columns, or a row holds something other than two texts.
     """
     from lookalike.data.build import paired_texts, split_texts
 

@@ -63,7 +63,7 @@ def read(
 
     The label of a pair is its aerial image. `train_exclude` lists the pairs of which one is a semi-positive of the
     other. `paired_images` explains the options not described here; training augments both views of a place alike, which
-    takes square aerial images.
+    requires square aerial images.
 
     Args:
         root: The folder.
@@ -134,7 +134,7 @@ def read(
 
 
 def semi_positive_pairs(labels: Array) -> Lists:
-    """List for each pair those it is not a negative of: its panorama sees their aerial image, or theirs sees its own.
+    """List the pairs that are not negatives of each pair: one's panorama sees the other's aerial image.
 
     Args:
         labels: int64 `[n, 4]`: the aerial image of each panorama, then its semi-positives, -1 for none.

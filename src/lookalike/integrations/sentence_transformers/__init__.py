@@ -2,8 +2,8 @@
 
 trainer.py        HardNegatives: gives the trainer mined batches, observes its embeddings, joins its checkpoints
 numbering.py      rows that carry their number from the data set to the loss
-recording.py      the embeddings that a loss computes, caught while it does
-equal_texts.py    pairs with a text in common kept apart
+recording.py      records the embeddings that a loss computes
+equal_texts.py    keeps pairs with a text in common apart
 dealing.py        batches for loaders that deal whole batches to the ranks
 """
 

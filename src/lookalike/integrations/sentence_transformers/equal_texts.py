@@ -35,14 +35,14 @@ def pair_sampler(dataset: Any, columns: list[str], labels: Any, batch_size: int,
     dataset = dataset.with_format(None)
     is_text = [getattr(dataset.features[column], "dtype", "") in ("string", "large_string") for column in columns]
     numbers = [_numbers(_values(dataset, column)) for column, text in zip(columns, is_text, strict=True) if text]
-    if not all(is_text[:2]):  # images or other things, of which equality says little
+    if not all(is_text[:2]):  # images or other values, whose equality says little
         numbers = []
     own = None if labels is None else np.unique(checked_labels("labels", labels, len(dataset)), return_inverse=True)[1]
     if not numbers:
         return LSHBatchSampler(own, batch_size, pairs=len(dataset), **options)
     members = np.stack(numbers[:2], axis=1)
     groups = connected_rows(members)
-    too_large = np.bincount(groups)[groups] > len(dataset) // batch_size  # for a place in a batch each
+    too_large = np.bincount(groups)[groups] > len(dataset) // batch_size  # more pairs than there are batches
     groups[too_large] = len(dataset) + np.unique(members[:, 1], return_inverse=True)[1][too_large]
     if own is not None:
         groups = connected_rows(np.stack([groups, -1 - own], axis=1))
@@ -58,7 +58,7 @@ def _values(dataset: Any, column: str) -> Iterator[Any]:
 
 
 def _numbers(values: Iterable[Any]) -> Array:
-    """A number for each value, equal for equal ones: int64 [n]. 8 bytes each, however long the texts are."""
+    """Number the values, equal ones alike: int64 [n]. 8 bytes each, however long the texts are."""
     digests = b"".join(hashlib.blake2b(str(value).encode(), digest_size=8).digest() for value in values)
     return np.frombuffer(digests, np.int64)
 
@@ -67,8 +67,8 @@ class EqualTextsApart:
     """Rearranges batches of pairs until no pair has a text in common with another of its batch, negatives included.
 
     Labels cannot always say this. In sets whose negatives were mined, every negative is some other pair's positive, and
-    almost all pairs would be connected to one label; in others, chains of pairs that share an anchor or a positive are
-    longer than there are batches. So pairs that conflict swap places with pairs of other batches instead.
+    almost all pairs would be connected into one label; in others, chains of pairs that share an anchor or a positive
+    are longer than there are batches. So pairs that conflict swap places with pairs of other batches instead.
 
     Args:
         negatives: Numbers of the texts that are each pair's own negatives, int64 `[pairs, m]`.
@@ -92,8 +92,8 @@ class EqualTextsApart:
         if met and not self._warned:
             self._warned = True
             logger.warning(
-                "%d pairs are in a batch with a pair that has a text in common with them: no other place was found; "
-                "smaller batches leave more places.",
+                "%d pairs share a batch with a pair that has a text in common with them, because no other place was "
+                "free; smaller batches leave more places.",
                 met,
             )
 
@@ -106,7 +106,7 @@ class EqualTextsApart:
         return found
 
     def _conflicts(self, pair: int, others: Array) -> bool:
-        """Tell whether a text of the pair is one of the others', unless both have it as a negative."""
+        """Return whether a text of the pair is one of the others', unless both have it as a negative."""
         theirs = self._members[others][:, :, None]
         return bool(
             (theirs == self._members[pair]).any()

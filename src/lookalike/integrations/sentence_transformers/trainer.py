@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import torch
-import torch.nn.functional as F  # noqa: N812 - as everybody calls it
+import torch.nn.functional as F  # noqa: N812 - the usual name
 from datasets import Dataset, DatasetDict
 from sentence_transformers import SentenceTransformerTrainer
 from torch import Tensor, nn
@@ -42,8 +42,8 @@ class _Part:
 
     dataset: Dataset
     first: int  # the number of its first row
-    label_column: str | None  # which holds the numbers instead
-    labels: Tensor | None  # what it held
+    label_column: str | None  # holds the numbers instead
+    labels: Tensor | None  # the labels that it held
     sampler: LSHBatchSampler | None = None
 
 
@@ -84,7 +84,7 @@ class HardNegatives(TrainerCallback):  # type: ignore[misc]
         return {name: part.sampler for name, part in self._parts.items() if part.sampler is not None}
 
     def attach(self, trainer: SentenceTransformerTrainer) -> Self:
-        """Give the trainer mined batches. Once, before `trainer.train`.
+        """Give the trainer mined batches; call it once, before `trainer.train`.
 
         Raises:
             TypeError: It is not a `SentenceTransformerTrainer`, or its data set has no rows by number.
@@ -147,7 +147,7 @@ class HardNegatives(TrainerCallback):  # type: ignore[misc]
         return self.labels[name]
 
     def _train(self, train: Any, *arguments: Any, **options: Any) -> Any:
-        """Note which checkpoint training resumes from, because callbacks are not told."""
+        """Note which checkpoint training resumes from, because callbacks do not receive it."""
         given = inspect.signature(train).bind(*arguments, **options).arguments.get("resume_from_checkpoint")
         folder = get_last_checkpoint(self._trainer.args.output_dir) if given is True else given
         self._checkpoint = Path(folder) if folder else None
@@ -164,7 +164,9 @@ class HardNegatives(TrainerCallback):  # type: ignore[misc]
         if not self._building:  # evaluations keep their batches
             return get_batch_sampler(dataset, **options)  # type: ignore[no-any-return]
         if not isinstance(dataset, NumberedRows):
-            raise ValueError("train_dataset was replaced after attach(); attach to the trainer that is to be trained.")
+            raise ValueError(
+                "train_dataset was replaced after attach(); attach once the trainer has its final data set."
+            )
         name, part = next(item for item in self._parts.items() if item[1].first == dataset.first_number)
         num_ranks = ranks.world()[1]
         # Accelerate deals whole batches to ranks. Where the loss gathers them again they are composed together.
@@ -216,7 +218,7 @@ class HardNegatives(TrainerCallback):  # type: ignore[misc]
         )
         misses = float(saved["ranks"] != num_ranks)
         if (ranks.largest(misses) if num_ranks > 1 else misses) > 0:  # all ranks or none: they compose together
-            logger.warning("%s is not there for all ranks: the run resumes with an epoch of random batches.", path)
+            logger.warning("%s is missing for some ranks: the run resumes with an epoch of random batches.", path)
             return
         for name, kept in saved["samplers"].items():
             # The trainer skips the batches it has trained on by itself, so the epoch is yielded from its first batch.

@@ -1,4 +1,4 @@
-"""Axes: what a chart spans and where it is marked."""
+"""Axes of charts: their ranges and tick marks."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Axis(NamedTuple):
 
 
 class Scale(NamedTuple):
-    """The numbers of an axis: how they are written, what they can be, and how far an axis may zoom in."""
+    """The numbers of an axis: their format, their range, and how far an axis may zoom in."""
 
     unit: float = 1.0
     suffix: str = ""
@@ -43,7 +43,7 @@ class Scale(NamedTuple):
     """Write 12,000 as 12k."""
 
     def texts(self, values: Sequence[float], step: float) -> list[str]:
-        """Write tick marks `step` apart, with as many decimals as tell them apart."""
+        """Write tick marks `step` apart, with enough decimals to tell them apart."""
         unit, suffix = self.unit, self.suffix
         if self.abbreviated:
             largest = max(map(abs, values))

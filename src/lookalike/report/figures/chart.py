@@ -80,7 +80,7 @@ class Chart:
         self.line([(self.x.low, y), (self.x.high, y)], style, label)
 
     def svg(self, summary: str) -> Markup:
-        """Return the whole chart; `summary` describes it to those who do not see it."""
+        """Return the whole chart; `summary` describes it for screen readers."""
         return picture([*self._grid(), *self._parts, *self._end_labels(), *beside(self._dots)], summary)
 
     def _grid(self) -> list[Markup]:

@@ -1,4 +1,4 @@
-"""What codes keep of exact search by number of bits, and what that costs."""
+"""Figures of what codes keep of exact search by number of bits, and what that costs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Training epoch by epoch: metrics, the length of the codes, and what they keep of exact search."""
+"""Figures by epoch: metrics, the length of the codes, and what they keep of exact search."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What training came to: recall by sampler, against memory, and by hardness."""
+"""Figures of recall: by sampler, against memory, and by hardness."""
 
 from __future__ import annotations
 

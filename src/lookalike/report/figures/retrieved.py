@@ -1,4 +1,4 @@
-"""What codes retrieve: its similarity to the anchor, and its distance against that of the true neighbours."""
+"""Figures of what codes retrieve: similarity to the anchor, and distance relative to the true neighbours."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Search time against size, by bits, beside exact search."""
+"""The figure of search time against size, by bits and for exact search."""
 
 from __future__ import annotations
 

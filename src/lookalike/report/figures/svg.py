@@ -30,7 +30,7 @@ def element(name: str, *content: str, **attributes: object) -> Markup:
 
 
 def picture(parts: Sequence[Markup], summary: str, height: float = HEIGHT) -> Markup:
-    """Put elements into an SVG that fills its container; `summary` describes it to those who do not see it."""
+    """Put elements into an SVG that fills its container; `summary` describes it for screen readers."""
     box = f"0 0 {WIDTH:.0f} {height:.0f}"
     return element("svg", element("title", summary), *parts, viewBox=box, role="img", aria_label=summary)
 

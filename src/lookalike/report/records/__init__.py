@@ -1,1 +1,1 @@
-"""What runs, comparisons, analyses and benchmarks left on disk, read, checked and typed."""
+"""Read, check and type what runs, comparisons, analyses and benchmarks left on disk."""

@@ -1,4 +1,4 @@
-"""What codes keep of exact search, as analysis.json holds it."""
+"""Read analysis.json: what codes keep of exact search."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class AnalysisSettings:
     """Neighbours per anchor."""
     anchors: int | None = None
     a: float | None = None
-    """How much farther than the last true neighbour `BoundUsage` calls near."""
+    """Multiple of the last true neighbour's distance up to which `BoundUsage` counts a sample as near."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Take the values that fit from a JSON object, and record the ones that a report has to ignore."""
+"""Take the values that fit from a JSON object, and record those that a report must ignore."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ class SamplerRow(ComparisonRow):
     strategy: str
     """The sampler with its bits, which a row may leave out of its name."""
     trained: bool = True
-    """False for the model before training, which is no contender."""
+    """False for the model before training, which is not a contender."""
 
     @property
     def recall(self) -> Spread:

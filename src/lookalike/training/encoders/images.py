@@ -140,6 +140,8 @@ def load_weights(network: nn.Module, path: Path) -> None:
     try:
         missing = network.load_state_dict(state, strict=False).missing_keys
     except RuntimeError as error:
-        raise ValueError(f"weights: {path} is of another network: {str(error).splitlines()[-1].strip()}") from None
+        raise ValueError(f"weights: {path} belongs to another network: {str(error).splitlines()[-1].strip()}") from None
     if missing:
-        raise ValueError(f"weights: {path} is of another network: it lacks {missing[0]} and {len(missing) - 1} others.")
+        raise ValueError(
+            f"weights: {path} belongs to another network: it lacks {missing[0]} and {len(missing) - 1} others."
+        )
