@@ -6,7 +6,7 @@ from pathlib import Path
 import lookalike
 
 SOURCE = Path(lookalike.__file__).parent
-OTHER_FILES = {".cu": "CUDA kernels", ".html": "the page", ".css": "its style"}
+OTHER_FILES = {".html": "Jinja2 template", ".css": "The style of the page"}
 
 
 def _lines(folder: Path, depth: int) -> list[str]:
@@ -15,6 +15,8 @@ def _lines(folder: Path, depth: int) -> list[str]:
         if path.is_dir() and not path.name.startswith("__"):
             summary = _summary(path / "__init__.py") if (path / "__init__.py").exists() else "templates of the page"
             lines += [_line(f"{path.name}/", summary, depth), *_lines(path, depth + 1)]
+        elif path.suffix == ".cu":
+            lines.append(_line(path.name, path.read_text().partition("\n")[0].removeprefix("// ").rstrip("."), depth))
         elif path.suffix in OTHER_FILES:
             lines.append(_line(path.name, OTHER_FILES[path.suffix], depth))
         elif path.suffix == ".py" and path.name != "__init__.py":

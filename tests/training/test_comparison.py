@@ -110,3 +110,10 @@ def test_a_comparison_leaves_other_work_alone(glyphs, tmp_path):
         folder.mkdir(parents=True)
         with held_by_another(folder), pytest.raises(ValueError, match=f"{folder} is in use by process"):
             compared(glyphs, tmp_path / "out", force=True)
+
+
+def test_names_that_share_a_folder_are_refused(glyphs, tmp_path):
+    settings = {"a b": SETTINGS, "a-b": replace(SETTINGS, hardness=0.5)}
+    with pytest.raises(ValueError, match="'a b', 'a-b' lead to the same folder"):
+        compared(glyphs, tmp_path, settings)
+    assert not names(tmp_path)

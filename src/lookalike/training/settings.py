@@ -60,7 +60,7 @@ class Settings:
     bits: int | Literal["auto"] = 512
     """Code length, or "auto" to choose it after every epoch; ignored unless the sampler is "lsh"."""
     target_overlap: float = 0.5
-    """Fraction of the true neighbours that bits="auto" aims to find."""
+    """Fraction of the true neighbours that bits="auto" aims to find; ignored for other bits."""
     epochs: int = 10
     """Passes over the training set."""
     pairs_per_batch: int = 128
@@ -80,12 +80,12 @@ class Settings:
     hardness: float = 1.0
     """Fraction of a batch that consists of hard negatives; ignored by "random" and "batchhard"."""
     clusters: int = 1
-    """Neighbourhoods per batch."""
+    """Neighbourhoods per batch; ignored by "random" and "batchhard"."""
     method: Method = "growth"
-    """How to compose batches from neighbours: growth or sample4geo."""
+    """How to compose batches from neighbours: growth or sample4geo; ignored by "random" and "batchhard"."""
     guard: float | None = None
-    """Keep negatives closer than this fraction of the positive's cosine, such as 0.95, out of a batch as likely false;
-    ignored unless the sampler is "lsh"."""
+    """Keep classes apart for an epoch that are likely one: most of their samples see the other class at more than this
+    fraction of the cosine of their own positive, such as 0.95; ignored unless the sampler is "lsh"."""
     track_overlap: bool = False
     """Measure after every epoch how many true hard negatives bits find; keeps the epoch's embeddings in memory."""
     evaluate_every: int = 1
