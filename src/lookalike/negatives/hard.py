@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 import torch
 
@@ -74,17 +74,25 @@ def hard_negatives(
     return Neighbours(*found)
 
 
+class Among(TypedDict, total=False):
+    """Where and from what negatives are measured; see `hard_negatives`."""
+
+    reference: Any
+    reference_labels: Any
+    positives: Any
+
+
 def exact_hard_negatives(
-    embeddings: Any,
-    labels: Any,
-    k: int,
-    *,
-    filters: Filters = NO_FILTERS,
-    reference: Any = None,
-    reference_labels: Any = None,
-    positives: Any = None,
+    embeddings: Any, labels: Any, k: int, *, filters: Filters = NO_FILTERS, **among: Unpack[Among]
 ) -> Similar:
     """Find hard negatives like `hard_negatives`, but from floats by exact cosine, which codes are measured against.
+
+    Args:
+        embeddings: Floats of the queries, `[n, dim]`.
+        labels: As in `hard_negatives`.
+        k: Negatives per sample.
+        filters: Which neighbours count.
+        among: `reference`, `reference_labels` and `positives`, as in `hard_negatives`.
 
     Examples:
         >>> import torch
@@ -92,9 +100,12 @@ def exact_hard_negatives(
         >>> exact_hard_negatives(x, [0, 0, 1, 1], k=1).indices.flatten().tolist()
         [2, 2, 1, 1]
     """
-    embeddings = as_tensor(embeddings, "embeddings", "floats")
-    reference = embeddings if reference is None else as_tensor(reference, "reference", "floats").to(embeddings.device)
-    return Similar(*_mine(COSINE, embeddings, labels, reference, reference_labels, positives, k, filters, {}))
+    query = as_tensor(embeddings, "embeddings", "floats")
+    reference = query
+    if among.get("reference") is not None:
+        reference = as_tensor(among["reference"], "reference", "floats").to(query.device)
+    reference_labels, positives = among.get("reference_labels"), among.get("positives")
+    return Similar(*_mine(COSINE, query, labels, reference, reference_labels, positives, k, filters, {}))
 
 
 def _mine(

@@ -22,13 +22,7 @@ class Similar(NamedTuple):
 
 @torch.no_grad()
 def cosine_topk(
-    query: Tensor,
-    reference: Tensor,
-    k: int,
-    *,
-    query_labels: Any = None,
-    reference_labels: Any = None,
-    exclude: Any = None,
+    query: Any, reference: Any, k: int, *, query_labels: Any = None, reference_labels: Any = None, exclude: Any = None
 ) -> Similar:
     """Find the k rows of `reference` with the largest cosine to each query, by full comparison.
 
