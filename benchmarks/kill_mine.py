@@ -39,8 +39,8 @@ ALONE, ONE_OUTPUT, ONE_CACHE = "alone", "two processes, one output", "two proces
 
 def save_model(folder: Path) -> Path:
     """Save a sentence-transformers model of a few thousand random weights that knows `WORDS`; return its folder."""
-    import sentence_transformers  # noqa: PLC0415
-    import transformers  # noqa: PLC0415
+    import sentence_transformers
+    import transformers
 
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]) + "\n")
@@ -97,7 +97,7 @@ class Process:
             os.dup2(handle, 1)
             os.dup2(handle, 2)
             sys.argv = ["lookalike", *self.arguments]
-            from lookalike.cli import main  # noqa: PLC0415
+            from lookalike.cli import main
 
             main()
             code = 0
@@ -312,13 +312,13 @@ def everything_imported() -> Iterator[None]:
     os.environ.update(HF_HUB_OFFLINE="1", TOKENIZERS_PARALLELISM="false")
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
-    import sentence_transformers  # noqa: F401, PLC0415
-    import tqdm  # noqa: PLC0415
-    import transformers  # noqa: PLC0415
+    import sentence_transformers  # noqa: F401 - loaded before the forks
+    import tqdm
+    import transformers
 
-    import lookalike.cli.mine  # noqa: PLC0415
-    import lookalike.mining.texts  # noqa: F401, PLC0415
-    from lookalike.samplers.warmup import compile_kernels  # noqa: PLC0415
+    import lookalike.cli.mine
+    import lookalike.mining.texts  # noqa: F401 - loaded before the forks
+    from lookalike.samplers.warmup import compile_kernels
 
     transformers.utils.logging.disable_progress_bar()
     # tqdm's own lock is one semaphore for all forked processes: one that is killed with it would stop all others.

@@ -95,7 +95,7 @@ def timed(contender: str, folder: str, name: str) -> dict[str, Any]:
 
     The contender with FAISS reads the embeddings that the one without has cached.
     """
-    from sentence_transformers import SentenceTransformer  # noqa: PLC0415 - only in the child
+    from sentence_transformers import SentenceTransformer
 
     model = SentenceTransformer(name, device="cpu")
     model.max_seq_length = TOKENS
@@ -149,12 +149,12 @@ def quality(folder: str) -> dict[str, Any]:
 
 
 def _mined(contender: str, folder: str, model: Any, options: dict[str, Any], cache: str | None = None) -> Any:
-    import random  # noqa: PLC0415 - only in the child
+    import random
 
-    from datasets import Dataset  # noqa: PLC0415
-    from sentence_transformers.util import mine_hard_negatives as theirs  # noqa: PLC0415
+    from datasets import Dataset
+    from sentence_transformers.util import mine_hard_negatives as theirs
 
-    from lookalike import mine_hard_negatives as ours  # noqa: PLC0415
+    from lookalike import mine_hard_negatives as ours
 
     columns = json.loads(Path(folder, "pairs.json").read_text())
     corpus = columns.pop("corpus")
@@ -286,7 +286,7 @@ def write_embeddings(folder: Path, rows: int) -> None:
 
 def mined_from_file(folder: str) -> dict[str, Any]:
     """Run the command in a fresh process, and measure its peak memory."""
-    from lookalike.cli import main as command  # noqa: PLC0415 - only in the child
+    from lookalike.cli import main as command
 
     arguments = ["mine", "--embeddings", f"{folder}/embeddings.npy", "--labels", f"{folder}/labels.npy"]
     began = time.process_time()

@@ -85,7 +85,7 @@ def write_files(root: Path, passages: int) -> None:
 def measured(root: str, passages: int) -> dict[str, Any]:
     """Measure in a fresh process: seconds until the data set is loaded, peak memory, times of random accesses."""
     began = time.perf_counter()
-    from lookalike.data import load_data  # noqa: PLC0415 - imports count
+    from lookalike.data import load_data
 
     imported = time.perf_counter()
     before = record.peak_bytes()

@@ -32,7 +32,7 @@ def pytest_cmdline_main(config):
 
 
 def pytest_collection_modifyitems(items):
-    import torch  # noqa: PLC0415 - reads its settings when it is loaded
+    import torch
 
     if torch.cuda.is_available():
         return
@@ -77,7 +77,7 @@ def pytest_sessionfinish():
 @pytest.fixture
 def threads():
     """Set torch's number of threads for one test."""
-    import torch  # noqa: PLC0415 - reads its settings when it is loaded
+    import torch
 
     before = torch.get_num_threads()
     yield torch.set_num_threads
@@ -104,7 +104,7 @@ def run_here(tmp_path, monkeypatch, capsys):
 def model_folder(tmp_path_factory):
     """A sentence-transformers model of a few thousand random weights that really tokenises and encodes."""
     pytest.importorskip("sentence_transformers")
-    from benchmarks.kill_mine import save_model  # noqa: PLC0415 - imports much
+    from benchmarks.kill_mine import save_model
 
     return save_model(tmp_path_factory.mktemp("model"))
 

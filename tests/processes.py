@@ -181,7 +181,7 @@ def run_function(function, *arguments, timeout=PATIENCE, **options):
 
 def command_line(*arguments):
     """Do what `lookalike ARGUMENTS` does: `Child(command_line, "train", "--help")`."""
-    from lookalike.cli import main  # noqa: PLC0415 - in the other process
+    from lookalike.cli import main
 
     sys.argv = ["lookalike", *map(str, arguments)]
     main()

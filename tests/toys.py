@@ -22,10 +22,10 @@ class ToyPart:
     def queries(self, ids, seed=0):
         return self.x[ids] + 0.3 * torch.randn(len(ids), 8, generator=torch.Generator().manual_seed(seed))
 
-    def references(self, ids, seed=0):  # noqa: ARG002
+    def references(self, ids, seed=0):
         return self.x[ids]
 
-    def plain(self, tower, ids):  # noqa: ARG002
+    def plain(self, tower, ids):
         return self.x[ids]
 
     @property
@@ -34,7 +34,7 @@ class ToyPart:
 
     reference_labels = query_labels
 
-    def to(self, device):  # noqa: ARG002
+    def to(self, device):
         return self
 
 

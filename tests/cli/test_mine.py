@@ -260,7 +260,7 @@ def test_mistakes_with_embeddings_are_reported_in_one_sentence(refused, tmp_path
 
 def without_library(library, *arguments):
     """In another process: run the command as if a library were not installed."""
-    from lookalike.cli import main  # noqa: PLC0415 - in the other process
+    from lookalike.cli import main
 
     sys.modules[library] = None
     main(["mine", *arguments])
@@ -335,7 +335,7 @@ def test_a_file_in_the_way_of_the_cache_is_reported_in_one_line(source, model_fo
 
 def mine_and_list_modules(*arguments):
     """In another process: run the command, and print whether torchvision is loaded."""
-    from lookalike.cli import main  # noqa: PLC0415 - in the other process
+    from lookalike.cli import main
 
     before = "torchvision" in sys.modules
     main(["mine", *arguments])

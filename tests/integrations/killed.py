@@ -16,7 +16,7 @@ class KillAt(TrainerCallback):
     def __init__(self, step):
         self.step = step
 
-    def on_step_end(self, args, state, control, **kwargs):  # noqa: ARG002
+    def on_step_end(self, args, state, control, **kwargs):
         if state.global_step == self.step:
             os.kill(os.getpid(), signal.SIGKILL)
 

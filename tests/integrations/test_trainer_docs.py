@@ -31,7 +31,7 @@ class Images(Dataset):
 
 def test_sentence_transformers(model_folder, tmp_path):
     pytest.importorskip("datasets")
-    from tests.integrations.texts import losses, make_trainer, pairs  # noqa: PLC0415 - where it is installed
+    from tests.integrations.texts import losses, make_trainer, pairs
 
     (code,) = code_of("sentence_transformers")
     other = make_trainer(model_folder, tmp_path, pairs(48), losses.MultipleNegativesRankingLoss)
@@ -71,7 +71,7 @@ def test_lightning(tmp_path, monkeypatch):
 @pytest.mark.filterwarnings("ignore:Converting a tensor with requires_grad=True to a scalar:UserWarning")
 def test_metric_learning():
     pml = pytest.importorskip("pytorch_metric_learning")
-    from pytorch_metric_learning import losses, trainers  # noqa: PLC0415 - where it is installed
+    from pytorch_metric_learning import losses, trainers
 
     assert pml
     training, mining, remembering = code_of("metric_learning")

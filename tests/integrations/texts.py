@@ -12,7 +12,7 @@ from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 try:
     from sentence_transformers.sentence_transformer import losses
 except ImportError:  # before version 6
-    from sentence_transformers import losses  # noqa: F401
+    from sentence_transformers import losses  # noqa: F401 - for those who import this module
 
 TOPICS, WORDS = 12, 20
 

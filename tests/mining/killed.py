@@ -10,10 +10,10 @@ CHUNK = 16
 
 
 def mine_until(chunk, model_folder, columns, work):
-    from datasets import Dataset  # noqa: PLC0415 - in the other process
-    from sentence_transformers import SentenceTransformer  # noqa: PLC0415
+    from datasets import Dataset
+    from sentence_transformers import SentenceTransformer
 
-    from lookalike import mine_hard_negatives  # noqa: PLC0415
+    from lookalike import mine_hard_negatives
 
     Store.CHUNK = CHUNK
     model = SentenceTransformer(str(model_folder), device="cpu")

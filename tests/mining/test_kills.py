@@ -12,7 +12,7 @@ pytest.importorskip("sentence_transformers")
 
 
 def kill_four(folder):
-    from benchmarks.kill_mine import kill_and_compare  # noqa: PLC0415 - in the other process, which forks them
+    from benchmarks.kill_mine import kill_and_compare
 
     Store.CHUNK = 128
     result, failed = kill_and_compare(folder, kills=4, pairs=400, seed=0)

@@ -30,7 +30,7 @@ def test_imports_in_a_block_name_the_extra():
         pytest.raises(MissingLibraryError, match=r"training needs .*\(No module named 'no_such.*'lookalike\[text\]'"),
         needed_for("training", "text"),
     ):
-        import no_such_library  # noqa: F401, PLC0415 - it is missing
+        import no_such_library  # noqa: F401 - it is missing
 
 
 def test_timm_is_missing_or_cannot_find_its_torchvision(monkeypatch, tmp_path):

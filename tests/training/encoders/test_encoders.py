@@ -201,7 +201,7 @@ def test_a_missing_library_names_the_command(monkeypatch, encoder, extra):
 
 def test_timm_models_lose_their_classifier(tmp_path):
     try:
-        import timm  # noqa: PLC0415
+        import timm
     except (ImportError, RuntimeError) as error:
         pytest.skip(f"timm cannot be imported here: {error}")
     encoder = make_encoder("timm:convnext_atto", pretrained=False, gradient_checkpointing=True)

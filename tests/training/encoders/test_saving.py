@@ -63,7 +63,7 @@ def test_an_image_model_of_transformers_keeps_its_normalisation(tmp_path):
 
 def test_timm_reads_its_model(tmp_path):
     try:
-        import timm  # noqa: PLC0415
+        import timm
     except (ImportError, RuntimeError) as error:
         pytest.skip(f"timm cannot be imported here: {error}")
     encoder = make_encoder("timm:convnext_atto", pretrained=False).eval()
