@@ -226,3 +226,23 @@ def test_no_rows_have_no_negatives_and_no_positives():
     assert hardest_positives(nothing, []).tolist() == []
     assert hard_negatives(nothing, [], 3, filters=Filters(relative_margin=0.1)).indices.shape == (0, 3)
     assert exact_hard_negatives([[1.0, 0.0], [0.0, 1.0]], None, 1).indices.tolist() == [[1], [0]]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "sentence"),
+    [
+        ({"embeddings": [[1.0, float("nan")], [0.0, 1.0]]}, ValueError, "embeddings has a row that is not finite"),
+        ({"reference": [[1.0, 0.0], [float("inf"), 1.0]]}, ValueError, "reference has a row that is not finite"),
+        ({"reference": torch.ones(2, 3)}, ValueError, "embeddings has 2 dimensions and reference has 3 dimensions"),
+        ({"embeddings": [1.0, 2.0]}, TypeError, "embeddings must be floats of the shape"),
+        ({"embeddings": [[1, 0], [0, 1]]}, TypeError, "embeddings must be floats of the shape"),
+    ],
+)
+def test_bad_embeddings_get_a_sentence(arguments, error, sentence):
+    with pytest.raises(error, match=sentence):
+        exact_hard_negatives(**{"embeddings": torch.eye(2), "labels": None, "k": 1, **arguments})
+
+
+def test_a_filter_is_not_nan():
+    with pytest.raises(ValueError, match="max_score must be a number, got NaN"):
+        Filters(max_score=float("nan"))

@@ -95,6 +95,10 @@ def test_a_run_says_what_it_trains(glyphs, tmp_path):
             Plan.recorded(out)
 
 
+def check(data, settings, model, **how):
+    check_run(Plan.of(data, settings, model), **how)
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
@@ -106,7 +110,7 @@ def test_a_run_says_what_it_trains(glyphs, tmp_path):
         ({"device": "cuda:99"}, "there is no device 'cuda:99' here"),
     ],
 )
-@pytest.mark.parametrize("function", [train, check_run])
+@pytest.mark.parametrize("function", [train, check])
 def test_impossible_arguments_are_noticed_before_anything_is_loaded(
     tmp_path, monkeypatch, function, arguments, sentence
 ):
@@ -119,17 +123,17 @@ def test_impossible_arguments_are_noticed_before_anything_is_loaded(
 
 def test_a_run_can_be_checked_before_it_begins(tmp_path):
     data, out = toy_data(), tmp_path / "run"
-    check_run(data, quick(), out=out, model=toy_model())
+    check_run(Plan.of(data, quick(), toy_model()), out)
     assert not out.exists()
     trained(out)
     with pytest.raises(ValueError, match="holds a finished run"):
-        check_run(data, quick(), out=out, model=toy_model())
+        check_run(Plan.of(data, quick(), toy_model()), out)
     with pytest.raises(ValueError, match="epochs was 2, now 4"):
-        check_run(data, quick(), out=out, model=toy_model(), resume=True)
-    check_run(data, quick(), out=out, model=toy_model(), force=True)
+        check_run(Plan.of(data, quick(), toy_model()), out, resume=True)
+    check_run(Plan.of(data, quick(), toy_model()), out, force=True)
     assert names(out) == FILES
     with held_by_another(out), pytest.raises(ValueError, match="is in use by process"):
-        check_run(data, quick(), out=out, model=toy_model(), force=True)
+        check_run(Plan.of(data, quick(), toy_model()), out, force=True)
 
 
 def test_other_peoples_runs_are_not_touched(tmp_path):

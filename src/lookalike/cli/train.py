@@ -97,7 +97,7 @@ def _run(options: Options) -> None:
     from rich.console import Console
 
     from lookalike.training.comparison_results import summarize, zero_shot_rows
-    from lookalike.training.run import check_run
+    from lookalike.training.run import Plan, check_run
 
     runs = [options.settings]
     if options.baseline not in NO_BASELINE:
@@ -108,7 +108,8 @@ def _run(options: Options) -> None:
     if len({folder.resolve() for folder in folders}) < len(folders):
         raise ValueError(f"{folders[0]} is where the baseline goes: choose another folder with --out.")
     for settings, folder in zip(runs, folders, strict=True):
-        check_run(options.source, settings, out=folder, **_how(options, settings))
+        how = _how(options, settings)
+        check_run(Plan.of(options.source, settings, how.pop("model")), folder, **how)
     console = Console()
     if options.resume and _recorded(folders[0]) is None:
         print_whole(console, f"{folders[0]} holds no run to continue, so a new one begins.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -50,6 +51,8 @@ class Filters:
             value = getattr(self, name)
             if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
                 raise TypeError(f"{name} must be a number, got {type(value).__name__}.")
+            if value is not None and math.isnan(value):
+                raise ValueError(f"{name} must be a number, got NaN.")
         if self.range_min < 0:
             raise ValueError(f"range_min must be at least 0, got {self.range_min}.")
         if self.range_max is not None and self.range_max <= self.range_min:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -14,7 +14,14 @@ from lookalike.search.cosine import Similar
 from lookalike.search.request import Neighbours
 from lookalike.utils.checks import checked_positive
 from lookalike.utils.lists import Lists, checked_lists, take_lists
-from lookalike.utils.tensors import as_tensor, both_labels, checked_codes, checked_labels
+from lookalike.utils.tensors import (
+    as_tensor,
+    both_labels,
+    check_embeddings,
+    check_one_dimension,
+    checked_codes,
+    checked_labels,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -74,25 +81,22 @@ def hard_negatives(
     return Neighbours(*found)
 
 
-class Among(TypedDict, total=False):
-    """Where and from what negatives are measured; see `hard_negatives`."""
-
-    reference: Any
-    reference_labels: Any
-    positives: Any
-
-
 def exact_hard_negatives(
-    embeddings: Any, labels: Any, k: int, *, filters: Filters = NO_FILTERS, **among: Unpack[Among]
+    embeddings: Any, labels: Any, k: int, *, reference: Any = None, filters: Filters = NO_FILTERS
 ) -> Similar:
     """Find hard negatives like `hard_negatives`, but from floats by exact cosine, which codes are measured against.
 
     Args:
-        embeddings: Floats of the queries, `[n, dim]`.
+        embeddings: Finite floats of the queries, `[n, dim]`.
         labels: As in `hard_negatives`.
         k: Negatives per sample.
+        reference: Finite floats to find negatives in, `[n, dim]`, with the labels of the queries; by default the
+            queries themselves.
         filters: Which neighbours count.
-        among: `reference`, `reference_labels` and `positives`, as in `hard_negatives`.
+
+    Raises:
+        TypeError: Embeddings are not floats.
+        ValueError: A row is not finite, or the two sides have different dimensions.
 
     Examples:
         >>> import torch
@@ -100,12 +104,16 @@ def exact_hard_negatives(
         >>> exact_hard_negatives(x, [0, 0, 1, 1], k=1).indices.flatten().tolist()
         [2, 2, 1, 1]
     """
-    query = as_tensor(embeddings, "embeddings", "floats")
-    reference = query
-    if among.get("reference") is not None:
-        reference = as_tensor(among["reference"], "reference", "floats").to(query.device)
-    reference_labels, positives = among.get("reference_labels"), among.get("positives")
-    return Similar(*_mine(COSINE, query, labels, reference, reference_labels, positives, k, filters, {}))
+    towers = {"embeddings": as_tensor(embeddings, "embeddings", "floats")}
+    if reference is not None:
+        towers["reference"] = as_tensor(reference, "reference", "floats").to(towers["embeddings"].device)
+    for name, x in towers.items():
+        check_embeddings(name, x, len(x))
+        if not bool(torch.isfinite(x).all()):
+            raise ValueError(f"{name} has a row that is not finite: leave such rows out, no cosine can rank them.")
+    check_one_dimension(towers)
+    query, *others = towers.values()
+    return Similar(*_mine(COSINE, query, labels, others[0] if others else query, None, None, k, filters, {}))
 
 
 def _mine(

@@ -165,7 +165,7 @@ def mine(memory: Memory, pairing: Pairing, k: int, filters: Filters, exclude: Li
     everyone = len(ids) == n
     if exclude is not None and not everyone:
         exclude = lists_among(exclude, ids, ids)
-    options = {} if reference is None else {"reference": reference, "reference_labels": labels[ids]}
+    options = {} if reference is None else {"reference": reference}  # with the labels of the queries
     values, indices = memory.search(query, labels[ids], k, filters=replace(filters, exclude=exclude), **options)
     values, indices = values.cpu(), indices.cpu()
     if everyone:

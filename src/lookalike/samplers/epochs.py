@@ -52,8 +52,8 @@ class EpochBatchSampler(BatchSampler):
     """A `BatchSampler` put together from a pairing, a memory and a way to compose batches.
 
     It composes a whole epoch before its first batch: mine the hard negatives that the memory knows, draw pairs, put
-    pairs that are hard negatives of each other into one batch. `hardness`, and the fields
-    `filters` and `guard` of `composition`, may be set between epochs, to the same values on all ranks.
+    pairs that are hard negatives of each other into one batch. `hardness`, and the fields `filters` and `guard` of
+    `composition`, may be set between epochs, to the same values on all ranks.
 
     An epoch ends when its last batch has been yielded; the next `iter` begins the next one. `set_epoch` may announce it
     too, and announcing it twice does nothing. Until then every `iter` gives the same batches.
@@ -98,11 +98,11 @@ class EpochBatchSampler(BatchSampler):
         shard: bool = True,
     ) -> None:
         self.batch_size, self.drop_last = checked_positive("batch_size", batch_size), drop_last
-        if guard is not None and not (memory or Memory()).has_codes:
-            raise ValueError("guard compares codes: it needs a memory of codes.")
         if self.batch_size % pairing.ids_per_pair:
             raise ValueError(f"batch_size counts samples, two per pair, and must be even, got {batch_size}.")
         self.pairing, self._memory = pairing, memory or Memory()
+        if guard is not None and not self._memory.has_codes:
+            raise ValueError("guard compares codes: it needs a memory of codes.")
         filters = filters or Filters()
         self.composition = Composition(k, hardness, clusters, method, filters, guard, rearrange)
         self.composition.exclude(pairing.num_samples)  # raises for lists that do not fit

@@ -96,7 +96,7 @@ def compare(
     with locked(out):
         remove_leftovers(out / TABLE, out / TEXT)
         for run in runs:  # before hours are spent on the first
-            check_run(data, run.settings, out=run.folder, resume=not force, force=force, **options)
+            check_run(replace(plan, settings=run.settings), run.folder, device=device, resume=not force, force=force)
         loaded = plan.load_data(progress=progress)
         if force:
             _clear(out, runs)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
@@ -123,35 +123,25 @@ def train(
     return result
 
 
-class How(TypedDict, total=False):
-    """Arguments of `train` that say where and whether a run may begin."""
-
-    device: str | None
-    resume: bool
-    force: bool
-
-
 def check_run(
-    data: Data, settings: Settings | None = None, *, out: str | Path, model: Model | None = None, **how: Unpack[How]
+    plan: Plan, out: str | Path, *, device: str | None = None, resume: bool = False, force: bool = False
 ) -> None:
-    """Raise what `train` with the same arguments raises before it loads data or a model.
+    """Raise what `train` raises before it loads data or a model.
 
     Args:
-        data: As in `train`.
-        settings: As in `train`.
-        out: As in `train`.
-        model: As in `train`.
-        how: `device`, `resume` and `force`, as in `train`.
+        plan: What to train: `Plan.of` with the first arguments of `train`.
+        out: As in `train`, and so are the others.
+        device: Device of torch.
+        resume: Continue the run in `out`.
+        force: Overwrite the run in `out`.
 
     Raises:
         ValueError: An argument is impossible, or `out` holds another run.
         FolderInUseError: Another process trains in `out`.
         UnwritableError: `out` cannot be written to.
     """
-    plan = Plan.of(data, settings, model)
-    resume, force = how.get("resume", False), how.get("force", False)
     plan.check(resume=resume, force=force)
-    checked_device(how.get("device"))
+    checked_device(device)
     RunFolder(Path(out)).check(plan.config(), resume=resume, force=force)
 
 
