@@ -18,9 +18,9 @@ from lookalike.training.recipes import recipe
 CONTENDERS: dict[str, dict[str, Any]] = {
     "random": {"sampler": "random"},
     "sample4geo": {"method": "sample4geo"},
-    "growth, 1 cluster": {},
-    "growth, 2 clusters": {"clusters": 2},
-    "growth, 4 clusters": {"clusters": 4},
+    "growth, one neighbourhood": {"neighbourhood": None},
+    "growth, neighbourhoods of 16": {"neighbourhood": 16},
+    "growth, neighbourhoods of 8": {"neighbourhood": 8},
 }
 
 

@@ -29,17 +29,25 @@ def label_structure(kind, n, rng):
     n=st.sampled_from([2, 3, 17, 64, 300]),
     pairs_per_batch=st.sampled_from([1, 2, 5, 16]),
     hardness=st.sampled_from([0.0, 0.3, 1.0]),
-    clusters=st.sampled_from([1, 3]),
+    neighbourhood=st.sampled_from([1, 3, 32, None]),
     method=st.sampled_from(COMPOSITIONS),
     drop_last=st.booleans(),
     k=st.sampled_from([0, 1, 8]),
     seed=st.integers(0, 10**6),
 )
-def test_every_pair_once_and_no_label_twice(kind, n, pairs_per_batch, hardness, clusters, method, drop_last, k, seed):
+def test_every_pair_once_and_no_label_twice(
+    kind, n, pairs_per_batch, hardness, neighbourhood, method, drop_last, k, seed
+):
     rng = np.random.default_rng(seed)
     labels = rng.permutation(label_structure(kind, n, rng))
     neighbours = rng.integers(-1, n, (n, k))
-    options = {"labels": labels, "hardness": hardness, "clusters": clusters, "method": method, "drop_last": drop_last}
+    options = {
+        "labels": labels,
+        "hardness": hardness,
+        "neighbourhood": neighbourhood,
+        "method": method,
+        "drop_last": drop_last,
+    }
     num_labels = len(np.unique(labels))
     if num_labels < pairs_per_batch:
         with pytest.raises(ValueError, match=f"{num_labels} labels fill batches of at most {num_labels} pairs"):
@@ -86,16 +94,33 @@ def test_growth_is_harder_than_sample4geo_and_that_than_random(graph):
         for name, options in {
             "random": {"hardness": 0.0},
             "sample4geo": {"method": "sample4geo"},
-            "growth": {},
-            "eight clusters": {"clusters": 8},
-            "half": {"hardness": 0.5},
+            "growth": {"neighbourhood": None},
+            "neighbourhoods of eight": {"neighbourhood": 8},
+            "half": {"hardness": 0.5, "neighbourhood": None},
         }.items()
     }
     assert found["random"] < 2.5
     assert found["sample4geo"] > 3 * found["random"]
     assert found["growth"] > 1.5 * found["sample4geo"]
-    assert found["random"] < found["eight clusters"] < found["growth"]
+    assert found["random"] < found["neighbourhoods of eight"] < found["growth"]
     assert found["random"] < found["half"] < found["growth"]
+
+
+def test_a_batch_no_larger_than_a_neighbourhood_is_one(graph):
+    neighbours, labels = graph
+    whole, larger, smaller = (
+        compose_batches(neighbours, 24, labels=labels, neighbourhood=pairs).ids for pairs in (None, 25, 12)
+    )
+    assert torch.equal(whole, larger)
+    assert not torch.equal(whole, smaller)
+
+
+def test_a_large_batch_holds_several_neighbourhoods():
+    """Cliques of four, which fill a neighbourhood each: a batch of twelve pairs is three of them."""
+    members = np.arange(96).reshape(-1, 4)
+    lists = np.array([np.delete(members[i // 4], i % 4) for i in range(96)])
+    for batch in compose_batches(lists, 12, neighbourhood=4):
+        assert len(set((batch // 4).tolist())) == 3
 
 
 def test_seeds_give_other_batches(graph):
@@ -143,7 +168,7 @@ def test_another_process_composes_the_same():
         ({"pairs_per_batch": 0}, ValueError, "pairs_per_batch must be at least 1"),
         ({"pairs_per_batch": 5}, ValueError, "4 labels fill batches of at most 4 pairs, but 5 were asked for"),
         ({"hardness": 1.5}, ValueError, "hardness must be at least 0 and at most 1, got 1.5."),
-        ({"clusters": 0}, ValueError, "clusters must be at least 1"),
+        ({"neighbourhood": 0}, ValueError, "neighbourhood must be at least 1"),
         ({"method": "metis"}, ValueError, "method must be one of 'growth', 'sample4geo', got 'metis'."),
         ({"labels": [1, 2]}, ValueError, "labels must have one label per code, 4, got 2."),
     ],

@@ -30,7 +30,7 @@ OTHERS = {  # a value for every setting that is not its default, and fits the ot
     "temperature": 0.1,
     "label_smoothing": 0.05,
     "hardness": 0.75,
-    "clusters": 2,
+    "neighbourhood": 3,
     "method": "sample4geo",
     "guard": 0.95,
     "track_overlap": True,

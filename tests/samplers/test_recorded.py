@@ -31,7 +31,7 @@ SAMPLERS: dict[str, Any] = {
     "random": lambda: RandomBatchSampler(SOME_ALONE, 20, seed=3, self_pairs=True),
     "lsh": lambda: LSHBatchSampler(LABELS, 20, bits=64, seed=1),
     "lsh, paired, half as hard": lambda: LSHBatchSampler(
-        np.arange(N) // 2, 12, pairs=N, bits=64, hardness=0.5, clusters=2, seed=2, drop_last=True
+        np.arange(N) // 2, 12, pairs=N, bits=64, hardness=0.5, neighbourhood=3, seed=2, drop_last=True
     ),
     "lsh, sample4geo, exclusions": lambda: LSHBatchSampler(
         LABELS, 16, bits=128, method="sample4geo", filters=Filters(exclude=ONE_EXCLUDED), seed=4
@@ -39,7 +39,7 @@ SAMPLERS: dict[str, Any] = {
     "lsh, auto, guarded": lambda: LSHBatchSampler(
         None, 10, pairs=N, bits="auto", max_bits=256, k=8, guard=0.95, seed=7, center=0.5
     ),
-    "incremental": lambda: PreEpochBatchSampler(SOME_ALONE, 20, mode="incremental", seed=8, clusters=2),
+    "incremental": lambda: PreEpochBatchSampler(SOME_ALONE, 20, mode="incremental", seed=8, neighbourhood=5),
     "full, paired, exclusions": lambda: PreEpochBatchSampler(
         None, 15, mode="full", pairs=N, seed=9, filters=Filters(exclude=ONE_EXCLUDED)
     ),

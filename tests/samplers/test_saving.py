@@ -157,9 +157,9 @@ def test_an_epoch_that_was_cut_short_stays_finished():
         (LSHBatchSampler(np.arange(20) // 2, 4, bits=64), LSHBatchSampler(np.arange(20) // 2, 4, bits=128), "bits"),
         (LSHBatchSampler(np.arange(20) // 2, 4, k=8), LSHBatchSampler(np.arange(20) // 2, 4, k=9), "k was 8"),
         (
-            LSHBatchSampler(np.arange(20) // 2, 4, clusters=2),
+            LSHBatchSampler(np.arange(20) // 2, 4, neighbourhood=2),
             LSHBatchSampler(np.arange(20) // 2, 4),
-            "clusters was 2, here it is 1",
+            "neighbourhood was 2, here it is 32",
         ),
         (
             LSHBatchSampler(np.arange(20) // 2, 4, method="sample4geo"),

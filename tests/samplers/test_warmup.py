@@ -35,7 +35,7 @@ def train_and_look(folder, sampler, paired, options, threads):
     [
         ("random", False, {}, 1),
         ("random", True, {}, 2),
-        ("incremental", False, {"clusters": 2}, 1),
+        ("incremental", False, {"neighbourhood": 8}, 1),
         ("lsh:128", False, {"guard": 0.95}, 2),
         ("lsh:auto", True, {"method": "sample4geo"}, 1),
     ],

@@ -84,7 +84,7 @@ def test_dictionaries_that_cannot_be(options, sentence):
         ("full", "guard"),
         ("lsh:64", "target_overlap"),
         ("batchhard", "hardness"),
-        ("random", "clusters"),
+        ("random", "neighbourhood"),
     ],
 )
 def test_settings_without_effect_are_refused_if_asked_for(strategy, name):
@@ -93,8 +93,8 @@ def test_settings_without_effect_are_refused_if_asked_for(strategy, name):
 
 
 def test_settings_with_effect_are_not():
-    Settings(bits="auto").check_used(["bits", "guard", "target_overlap", "hardness", "clusters", "method", "seed"])
-    Settings(sampler="full").check_used(["hardness", "clusters", "method"])
+    Settings(bits="auto").check_used(["bits", "guard", "target_overlap", "hardness", "neighbourhood", "method", "seed"])
+    Settings(sampler="full").check_used(["hardness", "neighbourhood", "method"])
 
 
 def test_every_setting_has_a_help_text():

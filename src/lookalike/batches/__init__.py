@@ -34,6 +34,7 @@ __all__ = ["Batches", "compose_batches", "plan_batches"]
 
 COMPOSITIONS = ("growth", "sample4geo")
 GRAPH_NEIGHBOURS = 32  # nearest ones that make edges; time and memory grow with it
+NEIGHBOURHOOD = 32  # pairs that look alike, in a batch of any size; chosen by trained quality, see docs/batches.md
 NEIGHBOUR_RANGE = 128  # of "sample4geo", as published
 SWAPS = 2  # passes; each takes as long as the one before and brings fewer neighbours together
 
@@ -71,7 +72,7 @@ def compose_batches(
     *,
     labels: Any = None,
     hardness: float = 1.0,
-    clusters: int = 1,
+    neighbourhood: int | None = NEIGHBOURHOOD,
     method: str = "growth",
     seed: int = 0,
     drop_last: bool = False,
@@ -95,8 +96,8 @@ def compose_batches(
         pairs_per_batch: Pairs per batch.
         labels: Integers `[n]`; by default no two pairs share one.
         hardness: Fraction of a batch to take from the neighbour graph; the rest is drawn at random.
-        clusters: Neighbourhoods per batch. One gives the hardest batches; several give each anchor fewer hard
-            negatives and more variety.
+        neighbourhood: Pairs that "growth" collects around one random seed. A larger batch holds several such
+            neighbourhoods, a smaller one is one; None makes every batch one neighbourhood, as hard as it gets.
         method: "growth" or "sample4geo".
         seed: Decides the order, the seeds of growth and the random part.
         drop_last: Leave out pairs at random so that all batches are full.
@@ -120,7 +121,7 @@ def compose_batches(
     """
     lists = neighbours.indices if isinstance(neighbours, Neighbours) else torch.as_tensor(neighbours)
     _check_lists(lists)
-    check_options(hardness, clusters, method)
+    check_options(hardness, neighbourhood, method)
     pairs_per_batch = checked_positive("pairs_per_batch", pairs_per_batch)
     n = len(lists)
     groups = torch.arange(n) if labels is None else checked_labels("labels", labels, n).cpu()
@@ -129,7 +130,7 @@ def compose_batches(
     plan = plan_batches(counts, pairs_per_batch, drop_last=drop_last, smallest=smallest, multiple=multiple)
     width = lists_width(method, neighbour_range) if hardness > 0 else 0
     near = lists[:, :width].cpu().to(torch.int32, copy=True).contiguous().numpy()  # sample4geo draws from it in place
-    chunk = max(1, round(hardness * pairs_per_batch / clusters))
+    chunk = neighbourhood or pairs_per_batch
     rng = np.random.default_rng(seed)
     return _composed(near, compact.astype(np.int32), counts, plan, chunk, hardness, method, neighbour_select, rng)
 
@@ -243,10 +244,11 @@ def lists_width(method: str, neighbour_range: int = NEIGHBOUR_RANGE) -> int:
     return GRAPH_NEIGHBOURS if method == "growth" else neighbour_range
 
 
-def check_options(hardness: float, clusters: int, method: str) -> None:
+def check_options(hardness: float, neighbourhood: int | None, method: str) -> None:
     """Check the options of composition."""
     Range(0, 1, with_high=True).check("hardness", hardness)
-    checked_positive("clusters", clusters)
+    if neighbourhood is not None:
+        checked_positive("neighbourhood", neighbourhood)
     check_choice("method", method, COMPOSITIONS)
 
 

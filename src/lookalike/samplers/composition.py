@@ -43,7 +43,7 @@ class Composition:
 
     k: int
     hardness: float
-    clusters: int
+    neighbourhood: int | None
     method: str
     filters: Filters
     guard: Guard | None
@@ -51,7 +51,7 @@ class Composition:
 
     def __post_init__(self) -> None:
         checked_positive("k", self.k)
-        check_options(self.hardness, self.clusters, self.method)
+        check_options(self.hardness, self.neighbourhood, self.method)
         self._checked: tuple[Filters, Lists | None] | None = None  # filters, and what they exclude
 
     @property
@@ -73,7 +73,7 @@ class Composition:
 
     def identity(self) -> dict[str, Any]:
         """Return what must be the same on every rank, and in a state and the sampler that loads it."""
-        return {"k": self.k, "clusters": self.clusters, "method": self.method}
+        return {"k": self.k, "neighbourhood": self.neighbourhood, "method": self.method}
 
     def adjustable(self, n: int) -> dict[str, Any]:
         """Return what may change from one epoch to the next, though not from rank to rank."""
@@ -128,7 +128,7 @@ class Composition:
             pairs_per_batch,
             labels=None if labels is None else labels[pairs.query],
             hardness=self.hardness,
-            clusters=self.clusters,
+            neighbourhood=self.neighbourhood,
             method=self.method,
             seed=seed,
             **plan,

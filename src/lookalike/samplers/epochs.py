@@ -9,7 +9,7 @@ import numpy as np
 from torch.utils.data import BatchSampler
 
 from lookalike.analysis.measures import NEIGHBOURS
-from lookalike.batches import check_options, plan_batches
+from lookalike.batches import NEIGHBOURHOOD, check_options, plan_batches
 from lookalike.negatives import Filters
 from lookalike.samplers import states
 from lookalike.samplers.composition import Composed, Composition
@@ -42,7 +42,7 @@ class MiningOptions(EpochOptions, total=False):
     """Options that every mining sampler hands on to `EpochBatchSampler`."""
 
     hardness: float
-    clusters: int
+    neighbourhood: int | None
     method: str
     filters: Filters
     rearrange: Rearrange | None
@@ -65,7 +65,7 @@ class EpochBatchSampler(BatchSampler):
         memory: What the next epoch is composed from; by default nothing, for random batches.
         k: Hard negatives per sample to compose batches from, at most; "growth" uses 32.
         hardness: Fraction of a batch taken from hard negatives; the rest is random.
-        clusters: Neighbourhoods per batch; one gives the hardest batches.
+        neighbourhood: Pairs per neighbourhood, as in `compose_batches`; None makes every batch one neighbourhood.
         method: "growth" or "sample4geo", as in `compose_batches`.
         filters: Which neighbours count as hard negatives. Ids in its `exclude` are samples, or pairs. They are left
             out of the search; pass `exclude` to the loss for those that meet in a batch anyway.
@@ -88,7 +88,7 @@ class EpochBatchSampler(BatchSampler):
         memory: Memory | None = None,
         k: int = NEIGHBOURS,
         hardness: float = 1.0,
-        clusters: int = 1,
+        neighbourhood: int | None = NEIGHBOURHOOD,
         method: str = "growth",
         filters: Filters | None = None,
         guard: Guard | None = None,
@@ -104,7 +104,7 @@ class EpochBatchSampler(BatchSampler):
         if guard is not None and not self._memory.has_codes:
             raise ValueError("guard compares codes: it needs a memory of codes.")
         filters = filters or Filters()
-        self.composition = Composition(k, hardness, clusters, method, filters, guard, rearrange)
+        self.composition = Composition(k, hardness, neighbourhood, method, filters, guard, rearrange)
         self.composition.exclude(pairing.num_samples)  # raises for lists that do not fit
         self.shard, self.seed = shard, seed
         self.sampler = range(self.num_samples)  # torch's batch samplers have this attribute, and loaders look at it
@@ -145,7 +145,7 @@ class EpochBatchSampler(BatchSampler):
 
     @hardness.setter
     def hardness(self, fraction: float) -> None:
-        check_options(fraction, self.composition.clusters, self.composition.method)
+        check_options(fraction, self.composition.neighbourhood, self.composition.method)
         self.composition.hardness = fraction
 
     @property

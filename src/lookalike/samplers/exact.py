@@ -30,7 +30,7 @@ class PreEpochBatchSampler(EpochBatchSampler):
         self_pairs: Pair a label's only sample with itself instead of leaving it out.
         k: Hard negatives per sample to compose batches from, at most; "growth" uses 32.
         seed: Decides the order; the same on all ranks.
-        options: `hardness`, `clusters`, `method`, `filters`, `drop_last`, `shard`, `rearrange`, as in
+        options: `hardness`, `neighbourhood`, `method`, `filters`, `drop_last`, `shard`, `rearrange`, as in
             `EpochBatchSampler`.
 
     Examples:

@@ -79,8 +79,9 @@ class Settings:
     """Fraction of the target that InfoNCE spreads over the whole batch."""
     hardness: float = 1.0
     """Fraction of a batch that consists of hard negatives; ignored by "random" and "batchhard"."""
-    clusters: int = 1
-    """Neighbourhoods per batch; ignored by "random" and "batchhard"."""
+    neighbourhood: int | None = 32
+    """Pairs per neighbourhood: a larger batch holds several neighbourhoods of lookalikes, a smaller one is one; None
+    makes every batch one. Ignored by "random", "batchhard" and the method "sample4geo"."""
     method: Method = "growth"
     """How to compose batches from neighbours: growth or sample4geo; ignored by "random" and "batchhard"."""
     guard: float | None = None
@@ -100,8 +101,10 @@ class Settings:
         check_choice("method", self.method, get_args(Method))
         if self.bits != "auto":
             checked_bits(self.bits)
-        for name, low in (("epochs", 1), ("pairs_per_batch", 2), ("clusters", 1), ("evaluate_every", 0), ("seed", 0)):
+        for name, low in (("epochs", 1), ("pairs_per_batch", 2), ("evaluate_every", 0), ("seed", 0)):
             checked_integer(name, getattr(self, name), low)
+        if self.neighbourhood is not None:
+            checked_integer("neighbourhood", self.neighbourhood, 1)
         for name, allowed in RANGES.items():
             if name != "guard" or self.guard is not None:
                 allowed.check(name, getattr(self, name))
@@ -150,7 +153,7 @@ class Settings:
             "guard": is_lsh,
             "target_overlap": is_lsh and self.bits == "auto",
             "hardness": mines,
-            "clusters": mines,
+            "neighbourhood": mines,
             "method": mines,
         }
         if unused := [name for name in names if not used.get(name, True)]:

@@ -53,7 +53,7 @@ def make_sampler(part: Sampled, settings: Settings, exclude: Lists | None = None
     common |= {
         "filters": None if exclude is None else Filters(exclude=exclude),
         "hardness": settings.hardness,
-        "clusters": settings.clusters,
+        "neighbourhood": settings.neighbourhood,
         "method": settings.method,
     }
     if settings.sampler != "lsh":

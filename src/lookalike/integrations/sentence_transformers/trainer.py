@@ -58,7 +58,7 @@ class HardNegatives(TrainerCallback):  # type: ignore[misc]
         labels: Integers, one per row, to keep more apart than equal texts: rows with the same label are never
             negatives of each other. With a `DatasetDict`, a dictionary of them by name.
         normalize: Compare by cosine, as those losses do; False for dot products.
-        options: `bits`, `hardness`, `clusters`, `guard` and others, as in `LSHBatchSampler`.
+        options: `bits`, `hardness`, `neighbourhood`, `guard` and others, as in `LSHBatchSampler`.
 
     Examples:
         `HardNegatives(bits=512).attach(trainer)`, then `trainer.train()`.

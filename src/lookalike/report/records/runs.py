@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from lookalike.report.records.checks import Checker
 
 METRICS_ONLY = "showing the run's metrics only"
-MINING_SETTINGS = ("hardness", "clusters", "method")
+MINING_SETTINGS = ("hardness", "neighbourhood", "method")
 SETTINGS = {
     "sampler": kinds.NAME,
     "bits": kinds.BITS,
