@@ -3,6 +3,7 @@
 import contextlib
 import json
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
@@ -71,7 +72,7 @@ def test_the_weights_of_the_best_epoch_are_saved_and_tested(tmp_path, paired):
     assert not all(torch.equal(saved[name], tensor) for name, tensor in states[5].items())
     best = toy_model()
     best.load_state_dict(saved)
-    assert result.metrics == Evaluator(data, torch.device("cpu"), lambda view, n: embedded(best, view, n)).test()
+    assert result.metrics == Evaluator(data, quick(), torch.device("cpu"), partial(embedded, best)).test()
 
 
 def embedded(model, view, n):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from lookalike.data.validation import hold_out
 from lookalike.evaluation import evaluate
 
 if TYPE_CHECKING:
@@ -18,32 +17,30 @@ if TYPE_CHECKING:
     from lookalike.utils.lists import Lists
 
 
-def validated(data: RetrievalData, settings: Settings) -> RetrievalData:
-    """Hold out the validation part that the settings ask for.
-
-    Raises:
-        ValueError: It is impossible, or `patience` has no validation part to watch.
-    """
-    data = hold_out(data, settings.validation_share, pairs_per_batch=settings.pairs_per_batch)
-    if settings.patience is not None and data.validation is None:
-        raise ValueError(
-            f"patience= watches a validation part, and {data.name} has none: hold one out with validation_share=."
-        )
-    return data
-
-
 class Evaluator:
     """The parts to evaluate on.
 
     Args:
         data: The data of the run.
+        settings: How it trains.
         device: Where to embed them.
         embed: Embeds the first n samples of a view with the weights that the model has then: floats `[n, dim]`.
+
+    Raises:
+        ValueError: `settings.patience` has no validation part to watch.
     """
 
     def __init__(
-        self, data: RetrievalData, device: torch.device, embed: Callable[[Callable[[Tensor], Any], int], Tensor]
+        self,
+        data: RetrievalData,
+        settings: Settings,
+        device: torch.device,
+        embed: Callable[[Callable[[Tensor], Any], int], Tensor],
     ) -> None:
+        if settings.patience is not None and data.validation is None:
+            raise ValueError(
+                f"patience= watches a validation part, and {data.name} has none: hold one out with validation_share=."
+            )
         self._data, self._embed = data, embed
         self._test = data.test.to(device)
         self._validation = None if data.validation is None else data.validation.to(device)

@@ -23,10 +23,11 @@ import torch.nn.functional as F  # noqa: N812 - the usual name
 from torch import Tensor, nn
 
 from lookalike.analysis.tracking import OverlapTracker
+from lookalike.data.validation import hold_out
 from lookalike.samplers import LSHBatchSampler
 from lookalike.training.encoders import model_name
 from lookalike.training.errors import DivergenceError
-from lookalike.training.evaluating import Evaluator, validated
+from lookalike.training.evaluating import Evaluator
 from lookalike.training.loading import batches_ahead, embed, moved, read, read_ahead
 from lookalike.training.results import EpochMetrics, best_epoch, is_stale
 from lookalike.training.settings import WITHOUT_MINING
@@ -68,11 +69,11 @@ class TrainingLoop:
     def __init__(
         self, model: nn.Module, data: RetrievalData, settings: Settings, device: torch.device, *, progress: bool = False
     ) -> None:
-        data = validated(data, settings)
+        data = hold_out(data, settings.validation_share, pairs_per_batch=settings.pairs_per_batch)
         self.data, self.settings, self.device, self.progress = data, settings, device, progress
         self.check: Callable[[], None] = lambda: None  # called between batches; may raise to stop the run
         self.sampler = make_sampler(data.train, settings, data.train_exclude)
-        self.train_part, self.evaluator = data.train.to(device), Evaluator(data, device, self._embed)
+        self.train_part, self.evaluator = data.train.to(device), Evaluator(data, settings, device, self._embed)
         n, lists = self.sampler.num_samples, data.train_exclude
         self.exclude = None if lists is None else checked_lists("exclude", lists, n, n, torch.device("cpu"))
         self.model, self.criterion = model.to(device), make_loss(settings).to(device)
