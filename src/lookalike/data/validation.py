@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from lookalike.data.fingerprints import checksum
 from lookalike.utils.lists import Lists, each_itself, lists_among, row_numbers
 from lookalike.utils.splitmix import STEP, splitmix64
 
@@ -112,7 +113,7 @@ def hold_out(data: RetrievalData, share: float, *, pairs_per_batch: int = 2) -> 
     if data.validation is not None:
         raise ValueError(f"{data.name} has a validation part of its own: validation_share= must be 0.")
     part = data.train
-    labels = torch.arange(part.pairs) if part.labels is None else part.labels
+    labels = torch.arange(part.pairs or 0) if part.labels is None else part.labels
     is_held = _is_held_out(labels, share)
     kept, held = (mask.nonzero().flatten() for mask in (~is_held, is_held))
     _check_enough(part, labels, kept, held, share, pairs_per_batch)
@@ -124,6 +125,17 @@ def hold_out(data: RetrievalData, share: float, *, pairs_per_batch: int = 2) -> 
         train_exclude=None if lists is None else lists_among(lists, kept, kept),
         validation=HeldOutPart(samples=TrainingSubset(part, held), labels=labels[held]),
         validation_exclude=_with_itself(hidden, len(held)) if part.pairs is None else hidden,
+    )
+
+
+def validated_on(data: RetrievalData, other: RetrievalData) -> RetrievalData:
+    """Return data with the test part of the others as its validation part; their own training part is not used."""
+    return replace(
+        data,
+        checksum=checksum(data.checksum, other.checksum),
+        validation=other.test,
+        validation_exclude=other.test_exclude,
+        validation_positives=other.test_positives,
     )
 
 
@@ -141,7 +153,7 @@ def _check_enough(
     part: TrainingPart, labels: Tensor, kept: Tensor, held: Tensor, share: float, pairs_per_batch: int
 ) -> None:
     what, least = ("classes of at least two samples", 2) if part.pairs is None else ("pairs with different labels", 1)
-    left, taken = (int((labels[ids].unique(return_counts=True)[1] >= least).sum()) for ids in (kept, held))
+    left, taken = (int((np.unique(labels[ids].numpy(), return_counts=True)[1] >= least).sum()) for ids in (kept, held))
     if taken < 2:
         raise ValueError(
             f"validation_share={share:g} holds out {taken} of {taken + left} {what}, but validation needs two: "
