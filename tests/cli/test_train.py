@@ -35,6 +35,8 @@ OTHERS = {  # a value for every setting that is not its default, and fits the ot
     "guard": 0.95,
     "track_overlap": True,
     "evaluate_every": 2,
+    "validation_share": 0.2,
+    "patience": 4,
     "seed": 3,
     "mixed_precision": False,
 }
@@ -60,6 +62,19 @@ def test_it_prints_a_line_per_epoch_and_a_table(run_here, glyph_file, tmp_path):
     assert err == (
         "lookalike: runs/own-lsh64-seed0 holds a finished run; --force overwrites it, --out chooses another folder.\n"
     )
+
+
+def test_with_validation_lines_show_it_and_the_table_shows_the_test(run_here, glyph_file, tmp_path):
+    arguments = ("--validation-share", "0.2", "--patience", "1", "--learning-rate", "1e-9", "--epochs", "9")
+    code, out, err = run_here("train", glyph_file, *QUICK, *arguments)
+    assert (code, err) == (0, "")
+    assert "Of the classes to train, 20% are held out for validation." in out
+    lines = re.findall(r"^epoch +\d  validation R@1 +[\d.]+%  \S+", out, re.MULTILINE)
+    result = json.loads(next(tmp_path.glob("runs/*/result.json")).read_text())
+    assert len(lines) == 1 + result["epochs"] < 10
+    best = f"best epoch by validation: {result['best_epoch']}; stopped early, after epoch {result['epochs']}\n"
+    assert best in out
+    assert f"{100 * result['metrics']['recall@1']:.2f}" in out[out.index(best) :]
 
 
 def test_without_data_it_trains_glyphs_and_a_baseline(run_here):

@@ -78,7 +78,7 @@ def test_the_model_is_evaluated_before_its_first_step_once(tmp_path):
         train(data, quick(), out=tmp_path, model=dying_in("training", 1), on_epoch=seen.append)
     assert [epoch.epoch for epoch in seen] == [0]
     model = toy_model()
-    untrained = TrainingLoop(model, data, quick(), torch.device("cpu")).evaluate()
+    untrained = TrainingLoop(model, data, quick(), torch.device("cpu")).evaluator.test()
     result = train(data, quick(evaluate_every=0), out=tmp_path / "other", model=toy_model())
     assert result.zero_shot == untrained
     result = train(data, quick(), out=tmp_path, model=toy_model(), resume=True, on_epoch=seen.append)
@@ -149,7 +149,7 @@ def test_a_failure_in_the_evaluation_costs_no_epoch(tmp_path, monkeypatch):
             raise RuntimeError("out of memory")
         return {"recall@1": 0.0}
 
-    monkeypatch.setattr("lookalike.training.loop.evaluate", fail)
+    monkeypatch.setattr("lookalike.training.evaluating.evaluate", fail)
     with pytest.raises(RuntimeError, match="out of memory"):
         train(toy_data(), quick(epochs=2), out=tmp_path, model=toy_model(), device="cpu")
     checkpoint = torch.load(tmp_path / "checkpoint.pt", weights_only=True)

@@ -32,6 +32,9 @@ from tests.processes import PATIENCE
         ({"seed": -1}, "seed must be at least 0, got -1"),
         ({"learning_rate": float("inf")}, "learning_rate must be above 0, got inf"),
         ({"temperature": float("nan")}, "temperature must be at least 0.01 and at most 1.0, got nan"),
+        ({"validation_share": 1.0}, "validation_share must be at least 0 and below 1, got 1"),
+        ({"patience": 0}, "patience must be at least 1, got 0"),
+        ({"patience": 2, "evaluate_every": 0}, "patience= counts evaluations, and evaluate_every=0 has none"),
         ({"target_overlap": 0.0}, "target_overlap must be above 0 and at most 1, got 0"),
     ],
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import torch
 
@@ -54,7 +54,7 @@ class WarmStart:
         self.readiness = measure_readiness(found.query, pairing.classes()[found.ids], reference=found.reference)
         beats = self.readiness.beats[DECISIVE_RANK]
         logger.info(
-            "warm start: in %.0f%% of %d samples a positive is nearer than the %dnd negative, so the first epoch is %s.",
+            "warm start: %.0f%% of %d samples have a positive nearer than their %dnd negative, so the first epoch is %s.",
             100 * beats,
             self.readiness.anchors,
             DECISIVE_RANK,

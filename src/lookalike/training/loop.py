@@ -2,7 +2,8 @@
 
 Evaluate the model as it is. Then, each epoch: let the sampler compose batches of hard negatives from what it kept of
 the last epoch (bits, floats or nothing), train on them with InfoNCE while the sampler observes every embedding, and
-evaluate. Randomness depends on the seed and the step alone, and a checkpoint holds everything else that the rest of the
+evaluate. With a validation part, the epochs are evaluated on that, and the run ends with the weights of the best one.
+Randomness depends on the seed and the step alone, and a checkpoint holds everything else that the rest of the
 run depends on, so a run that is killed and resumed ends with the same weights.
 """
 
@@ -13,6 +14,7 @@ import math
 import time
 import zlib
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
@@ -21,12 +23,13 @@ import torch.nn.functional as F  # noqa: N812 - the usual name
 from torch import Tensor, nn
 
 from lookalike.analysis.tracking import OverlapTracker
-from lookalike.evaluation import evaluate
+from lookalike.data.validation import hold_out
 from lookalike.samplers import LSHBatchSampler
 from lookalike.training.encoders import model_name
 from lookalike.training.errors import DivergenceError
+from lookalike.training.evaluating import Evaluator
 from lookalike.training.loading import batches_ahead, embed, embedded, moved, read, read_ahead
-from lookalike.training.results import EpochMetrics
+from lookalike.training.results import EpochMetrics, best_epoch, is_stale
 from lookalike.training.settings import WITHOUT_MINING
 from lookalike.training.strategies import (
     compile_ahead,
@@ -66,10 +69,11 @@ class TrainingLoop:
     def __init__(
         self, model: nn.Module, data: RetrievalData, settings: Settings, device: torch.device, *, progress: bool = False
     ) -> None:
+        data = hold_out(data, settings.validation_share, pairs_per_batch=settings.pairs_per_batch)
         self.data, self.settings, self.device, self.progress = data, settings, device, progress
         self.check: Callable[[], None] = lambda: None  # called between batches; may raise to stop the run
         self.sampler = make_sampler(data.train, settings, data.train_exclude)
-        self.train_part, self.test_part = data.train.to(device), data.test.to(device)
+        self.train_part, self.evaluator = data.train.to(device), Evaluator(data, settings, device, self._embed)
         n, lists = self.sampler.num_samples, data.train_exclude
         self.exclude = None if lists is None else checked_lists("exclude", lists, n, n, torch.device("cpu"))
         self.model, self.criterion = model.to(device), make_loss(settings).to(device)
@@ -81,6 +85,7 @@ class TrainingLoop:
         self.is_warm = not self.sampler.wants_warm_start
         self.epoch = self.step = 0
         self.history: list[EpochMetrics] = []  # begins with epoch 0, the model before its first step
+        self.best: dict[str, Tensor] | None = None  # the weights of the best epoch, if there is a validation part
         self._begin_epoch()
 
     def prepare(self) -> None:
@@ -114,15 +119,18 @@ class TrainingLoop:
     def run(self, save: Callable[[], None], on_epoch: Callable[[EpochMetrics], None]) -> None:
         """Train to the end; call `save` when there is progress to keep, and `on_epoch` with the metrics of an epoch."""
         if not self.history:
-            self.history.append(EpochMetrics(epoch=0, step=0, quality=self.evaluate()))
+            quality, validation = self.evaluator.test(), self.evaluator.validation()
+            self.history.append(EpochMetrics(epoch=0, step=0, quality=quality, validation=validation))
             save()
             on_epoch(self.history[0])
-        while self.epoch < self.settings.epochs:
+        while self.epoch < self.settings.epochs and not is_stale(self.history, self.settings.patience):
             self.train_epoch()
             save()  # so that an evaluation that fails costs no epoch
             metrics = self.end_epoch()
             save()
             on_epoch(metrics)
+        if self.load_best():
+            save()
 
     def _begin_epoch(self) -> None:
         self.losses: list[float] = []
@@ -256,7 +264,8 @@ class TrainingLoop:
             loss=sum(self.losses) / len(self.losses),
             hardest_negative=sum(self.hardness) / len(self.hardness),
             temperature=self.criterion.temperature,
-            quality=self.evaluate() if is_due else {},
+            quality=self.evaluator.test() if is_due and not self.evaluator.validates else {},
+            validation=self.evaluator.validation() if is_due else {},
             **({} if self.tracker is None else self.tracker.measure()),
             seconds=self.seconds["epoch"],
             mining_seconds=self.seconds["mining"],
@@ -265,23 +274,20 @@ class TrainingLoop:
             bits=self.sampler.bits if isinstance(self.sampler, LSHBatchSampler) else None,
         )
         self.history.append(metrics)
+        if best_epoch(self.history) is metrics:
+            self.best = {name: tensor.detach().cpu().clone() for name, tensor in self.model.state_dict().items()}
         self.epoch += 1
         self._begin_epoch()
         return metrics
 
-    def evaluate(self) -> dict[str, float]:
-        """Compute recall and MRR on the test part."""
-        test = self.test_part
-        reference = self._embed(test.references, len(test.reference_labels))
-        query = reference if test.in_itself else self._embed(test.queries, len(test.query_labels))
-        return evaluate(
-            query,
-            reference,
-            test.query_labels,
-            test.reference_labels,
-            exclude=self.data.test_exclude,
-            positives=self.data.test_positives,
-        )
+    def load_best(self) -> bool:
+        """Load the weights of the best epoch and test them; return False if there is no such epoch or it is tested."""
+        best = best_epoch(self.history)
+        if best is None or self.best is None or best.quality:
+            return False
+        self.model.load_state_dict(self.best)
+        self.history[self.history.index(best)] = replace(best, quality=self.evaluator.test())
+        return True
 
     def _embed(self, view: Callable[[Tensor], Any], n: int) -> Tensor:
         """Embed samples 0 to n - 1 without gradients: float32 [n, dim]."""
@@ -319,6 +325,7 @@ class TrainingLoop:
             "step": self.step,
             "history": [epoch.as_json() for epoch in self.history],
             "this_epoch": {"losses": self.losses, "hardness": self.hardness, "seconds": self.seconds},
+            **({} if self.best is None else {"best": self.best}),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -330,7 +337,8 @@ class TrainingLoop:
         torch.set_rng_state(state["random"][0])
         if self.device.type == "cuda" and len(state["random"]) == 1 + torch.cuda.device_count():
             torch.cuda.set_rng_state_all(state["random"][1:])
-        self.is_warm, self.epoch, self.step = state["is_warm"], state["epoch"], state["step"]
+        self.epoch, self.step, self.best = state["epoch"], state["step"], state.get("best")
+        self.is_warm = state["is_warm"]
         self.history = [EpochMetrics.from_json(epoch) for epoch in state["history"]]
         for name, value in state["this_epoch"].items():
             setattr(self, name, value)
@@ -341,7 +349,8 @@ class TrainingLoop:
             parts.append(f"loss {self.losses[-1]:.3f}")
         if self.epoch > 0:
             last = self.history[-1]
-            parts += [f"R@1 {last.quality['recall@1']:.1%}"] if last.quality else []
+            quality = last.validation or last.quality
+            parts += [f"R@1 {quality['recall@1']:.1%}"] if quality else []
             parts.append(f"mining {last.mining_seconds:.2f} s ({last.mining_share:.1%})")
         return "  ".join(parts)
 

@@ -38,6 +38,7 @@ RANGES = {
     "label_smoothing": Range(0, 1),
     "hardness": Range(0, 1, with_high=True),
     "guard": Range(0, 2, with_low=False, with_high=True),
+    "validation_share": Range(0, 1),
 }
 
 
@@ -101,6 +102,11 @@ class Settings:
     """Measure after every epoch how many true hard negatives bits find; keeps the epoch's embeddings in memory."""
     evaluate_every: int = 1
     """Epochs between evaluations; 0 evaluates only before the first and after the last epoch."""
+    validation_share: float = 0.0
+    """Fraction of the training classes, or pairs, to hold out for validation: the weights of the epoch with the best
+    MRR@10 on them are kept, and the test is evaluated only before training and with these weights."""
+    patience: int | None = None
+    """Evaluations in a row without a better MRR@10 on the validation part after which training stops early."""
     seed: int = 0
     """Seed of weights, batches and rotation."""
     mixed_precision: bool = True
@@ -120,6 +126,12 @@ class Settings:
         for name, allowed in RANGES.items():
             if name != "guard" or self.guard is not None:
                 allowed.check(name, getattr(self, name))
+        if self.patience is not None:
+            checked_integer("patience", self.patience, 1)
+            if self.evaluate_every == 0:
+                raise ValueError(
+                    "patience= counts evaluations, and evaluate_every=0 has none between epochs: set it to 1 or more."
+                )
         for name in ("track_overlap", "mixed_precision"):
             if not isinstance(getattr(self, name), bool):
                 raise TypeError(f"{name} must be true or false, got {getattr(self, name)!r}.")
