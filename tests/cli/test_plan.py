@@ -116,4 +116,5 @@ def test_the_command_repeats_what_was_typed_and_adds_what_differs():
         "lookalike train sop --root 'my data' --data-option size=224 --model-option pretrained=true"
     )
     assert train_command("sop", {}, before, chosen) == "lookalike train sop --sampler lsh:256 --guard 0.95"
+    assert train_command("sop", {}, before, Settings(warm_start="off")) == "lookalike train sop --warm-start off"
     assert train_command("sop", {}, before, Settings(sampler="random")) == "lookalike train sop --sampler random"

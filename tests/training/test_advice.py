@@ -9,6 +9,7 @@ from torch import nn
 
 from lookalike.data.retrieval import RetrievalData
 from lookalike.training.advice import advise
+from lookalike.training.recipes import recipe
 from lookalike.training.settings import Settings
 from tests.toys import ToyPart, toy_data
 
@@ -20,9 +21,17 @@ class TwoTowers(ToyPart):
     """Pairs whose references are not their queries."""
 
     other: torch.Tensor | None = None
+    noise: float = 0.0
 
     def plain(self, tower, ids):
         return (self.x if tower == "query" or self.other is None else self.other)[ids]
+
+    def queries(self, ids, seed=0):
+        noise = torch.randn(len(ids), self.x.shape[1], generator=torch.Generator().manual_seed(seed))
+        return self.plain("query", ids) + self.noise * noise
+
+    def references(self, ids, seed=0):
+        return self.plain("reference", ids)
 
 
 class AsItIs(nn.Module):
@@ -44,8 +53,8 @@ def labelled(x, labels):
     return _data(TwoTowers(x, labels))
 
 
-def paired(query, reference):
-    return _data(TwoTowers(query, None, len(query), other=reference))
+def paired(query, reference, noise=0.0):
+    return _data(TwoTowers(query, None, len(query), other=reference, noise=noise))
 
 
 def _data(train):
@@ -61,7 +70,7 @@ def test_a_model_that_finds_positives_is_ready():
     advice = advice_on(labelled(centres + 0.3 * rows(1200, 1), torch.arange(1200) // 4))
     assert advice.readiness.beats[1] > 0.9
     assert advice.warm_start
-    assert advice.settings == replace(SETTINGS, sampler="lsh", bits=advice.bits)
+    assert advice.settings == replace(SETTINGS, sampler="lsh", bits=advice.bits, center=advice.center)
     assert "The model is ready" in advice.text
     assert advice.random.cosine < advice.mined.cosine < advice.hardest < advice.positive
     assert (advice.paired, advice.population, advice.sample, advice.dim) == (False, 1200, 1200, 48)
@@ -72,7 +81,7 @@ def test_a_model_that_knows_nothing_is_not_ready_and_its_bits_decide_nothing(dat
     advice = advice_on(data)
     assert advice.readiness.beats[32] < 0.2
     assert not advice.warm_start
-    assert (advice.settings.sampler, advice.settings.bits) == ("lsh", SETTINGS.bits)
+    assert advice.settings == replace(SETTINGS, sampler="lsh", warm_start="off")
     assert "not ready" in advice.text
 
 
@@ -85,6 +94,16 @@ def test_pairs_with_doubles_are_advised_to_be_guarded():
     assert doubled.false_negatives.identical == pytest.approx(0.06)
     assert doubled.settings.guard == 0.95
     assert "6.0% of the pairs have a double" in doubled.text
+
+
+def test_augmentation_decides_readiness_but_hides_no_double():
+    query = rows(1000)
+    query[:30] = query[500:530]
+    quiet, loud = (advice_on(paired(query, query + 0.1 * rows(1000, 1), noise)) for noise in (0.0, 5.0))
+    assert (quiet.warm_start, loud.warm_start) == (True, False)
+    assert quiet.false_negatives == loud.false_negatives
+    assert loud.false_negatives.identical == pytest.approx(0.06)
+    assert loud.settings.guard is None  # a model that is not ready cannot tell
 
 
 def test_batches_that_hold_most_of_the_data_need_no_mining():
@@ -107,13 +126,23 @@ def test_centring_is_chosen_by_what_it_finds():
 def test_a_part_is_scaled_to_the_whole_and_depends_on_the_seed():
     centres = rows(2000).repeat_interleave(2, dim=0)
     data = labelled(centres + 0.4 * rows(4000, 1), torch.arange(4000) // 2)
-    first, again, other = (advice_on(data, replace(SETTINGS, seed=seed), sample=800, max_bits=256) for seed in (0, 0, 1))
+    first, again, other = (
+        advice_on(data, replace(SETTINGS, seed=seed), sample=800, max_bits=256) for seed in (0, 0, 1)
+    )
     assert replace(first, seconds=0) == replace(again, seconds=0)
     assert first.mined != other.mined
     assert (first.sample, first.population) == (800, 4000)
     assert all(plan.n == 4000 for plan in first.plans.values())
     whole = advice_on(data, sample=4000, max_bits=256)
     assert first.readiness.beats[32] == pytest.approx(whole.readiness.beats[32], abs=0.05)
+
+
+def test_an_untrained_network_does_not_know_characters():
+    advice = advise("glyphs", sample=1024, max_bits=128, device="cpu", progress=False)
+    assert not advice.readiness.is_ready
+    assert advice.settings == replace(recipe("glyphs").settings, warm_start="off")
+    assert 1000 < advice.sample <= 1024 < advice.population
+    assert advice.random.cosine < advice.mined.cosine
 
 
 def test_everything_is_written_as_json():

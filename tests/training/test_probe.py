@@ -107,7 +107,7 @@ def test_nearest_positives_and_negatives_are_those_of_a_full_comparison():
     own = cosines.masked_fill(~same, -torch.inf).fill_diagonal_(-torch.inf)
     torch.testing.assert_close(found.positive, own.amax(1))
     torch.testing.assert_close(found.negative, cosines.masked_fill(same, -torch.inf).amax(1))
-    assert torch.equal(found.index, cosines.masked_fill(same, -torch.inf).argmax(1))
+    assert torch.equal(found.row, cosines.masked_fill(same, -torch.inf).argmax(1))
 
 
 def groups(num_groups, size):
@@ -120,7 +120,7 @@ def test_mined_batches_hold_what_belongs_together_and_random_ones_do_not():
     size = lists_width("growth") + 1
     probe = groups(20, size)
     nearest, settings = find_nearest(probe), Settings(pairs_per_batch=size, neighbourhood=None)
-    assert (nearest.index // size == torch.arange(len(probe)) // size).all()
+    assert (nearest.row // size == torch.arange(len(probe)) // size).all()
     mined = measure_batches(probe, nearest, settings, probe.codes(512, 1.0, 0))
     random = measure_batches(probe, nearest, settings, None)
     assert mined.finds_hardest == 1.0

@@ -4,7 +4,6 @@ import json
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 from lookalike.cli.options import options_of
@@ -111,12 +110,12 @@ def _print_table(console: "Console", advice: "Advice") -> None:
                 (f"overlap@{k}, {advice.bits} bits, center {center:g}", _predicted(plan.predicted(advice.bits)))
                 for center, plan in advice.plans.items()
             ],
-            [f"{chosen.bits} bits, center {advice.center:g}"],
+            [f"{chosen.bits} bits, center {chosen.center:g}"],
         ),
     ]
     for rows, choices in sections:
-        for (question, measured), choice in zip_longest(rows, choices, fillvalue=""):
-            table.add_row(question, measured, choice)
+        for i, row in enumerate(rows):
+            table.add_row(*row, choices[i] if i < len(choices) else "")
         table.add_section()
     console.print(table)
 

@@ -8,6 +8,7 @@ print(advice.text)
 
 from __future__ import annotations
 
+import zlib
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,6 @@ import torch
 from lookalike.analysis.bits import MAX_BITS, MIN_ROWS, TARGET, BitsPlan, plan_from_codes
 from lookalike.analysis.measures import NEIGHBOURS
 from lookalike.analysis.readiness import DECISIVE_RANK, Readiness, measure_readiness
-from lookalike.hashing import CENTER
 from lookalike.samplers.warmup import compile_kernels
 from lookalike.training.encoders import model_name
 from lookalike.training.probe import (
@@ -28,6 +28,7 @@ from lookalike.training.probe import (
     draw,
     embed_sample,
     find_nearest,
+    is_augmented,
     measure_batches,
 )
 from lookalike.training.run import Plan
@@ -67,7 +68,7 @@ class Advice:
     dim: int
     """Dimension of the embeddings."""
     seconds: float
-    """Time it took to embed the sample."""
+    """Time it took to embed the sample, augmented as in training."""
     pairs_per_batch: int
     """Size of the batches that were measured."""
     readiness: Readiness
@@ -120,7 +121,9 @@ def advise(
     device: str | None = None,
     progress: bool = True,
 ) -> Advice:
-    """Embed a sample of the training part once, measure it, and choose a strategy.
+    """Embed a sample of the training part without gradients, measure it, and choose a strategy.
+
+    Samples are augmented as in training, except to look for false negatives.
 
     Args:
         data: As in `train`.
@@ -152,18 +155,22 @@ def advise(
     loaded = plan.load_data(progress=progress)
     drawn = draw(loaded.train, sample, settings.pairs_per_batch, settings.seed)
     encoder = plan.build_model()
-    precision = step_precision(settings, place)
-    probe = embed_sample(encoder, loaded, drawn, device=place, precision=precision, progress=progress)
+    how: dict[str, Any] = {"device": place, "precision": step_precision(settings, place), "progress": progress}
+    seed = zlib.crc32(f"{settings.seed} warm start".encode())  # as a warm start sees the samples
+    probe = plain = embed_sample(encoder, loaded, drawn, seed=seed, **how)
+    if is_augmented(loaded.train, drawn.ids, seed):  # which would hide doubles
+        plain = embed_sample(encoder, loaded, drawn, seed=None, **how)
     with working("comparing the sample with itself", shown=progress):
         compile_kernels()
-        return _measured(probe, settings, loaded.name, model_name(encoder), k=k, target=target, max_bits=max_bits)
+        names = {"data": loaded.name, "model": model_name(encoder)}
+        return _measured(probe, plain, settings, names, k=k, target=target, max_bits=max_bits)
 
 
 def _measured(
-    probe: Probe, settings: Settings, data: str, model: str, *, k: int, target: float, max_bits: int
+    probe: Probe, plain: Probe, settings: Settings, names: dict[str, Any], *, k: int, target: float, max_bits: int
 ) -> Advice:
     plans = {}
-    for center in CENTERS:
+    for center in sorted({*CENTERS, settings.center}):
         codes = probe.codes(max_bits, center, settings.seed)
         plans[center] = plan_from_codes(
             probe.query,
@@ -174,7 +181,7 @@ def _measured(
             k=min(k, probe.population // 2),
             target=target,
         )
-    bits, center = _choose_code(plans)
+    bits, center = _choose_code(plans, settings.center)
     codes = probe.codes(bits, center, settings.seed)
     readiness = measure_readiness(
         codes[0],
@@ -188,18 +195,17 @@ def _measured(
         "population": probe.population,
         "readiness": readiness,
         "positive": float(nearest.positive.mean()),
-        "hardest": float(nearest.negative[nearest.index >= 0].mean()),
+        "hardest": float(nearest.negative[nearest.row >= 0].mean()),
         "random": measure_batches(probe, nearest, settings, None),
         "mined": measure_batches(probe, nearest, settings, codes),
-        "false_negatives": count_false_negatives(probe, nearest),
+        "false_negatives": count_false_negatives(plain, find_nearest(plain)),
         "plans": plans,
         "bits": bits,
         "center": center,
     }
     chosen, reasons = _choose(settings, probe.paired, **facts)
     return Advice(
-        data=data,
-        model=model,
+        **names,
         paired=probe.paired,
         sample=len(probe),
         whole_classes=probe.whole_classes,
@@ -213,15 +219,15 @@ def _measured(
     )
 
 
-def _choose_code(plans: dict[float, BitsPlan]) -> tuple[int, float]:
+def _choose_code(plans: dict[float, BitsPlan], usual: float) -> tuple[int, float]:
     """Return the fewest bits that any centring needs, and the centring that finds most with them.
 
-    The default is kept unless another one finds clearly more.
+    The usual centring is kept unless another one finds clearly more.
     """
     bits = min(plan.bits for plan in plans.values())
     found = {center: plan.predicted(bits)[0] for center, plan in plans.items()}
     best = max(found, key=lambda center: found[center])
-    return bits, best if found[best] - found[CENTER] > WORTH_IT else CENTER
+    return bits, best if found[best] - found[usual] > WORTH_IT else usual
 
 
 def _choose(
@@ -259,7 +265,7 @@ def _choose(
         reasons.append(
             f"The model is ready for hard batches from the first step: the positive is nearer than the {ordinal}."
         )
-        settings = replace(settings, sampler="lsh", bits=bits)
+        settings = replace(settings, sampler="lsh", bits=bits, center=center)
         reasons.append(f"{plans[center].reason}." if bits == plans[center].bits else _bits_reason(plans[center], bits))
     else:
         reasons.append(
@@ -267,7 +273,7 @@ def _choose(
             "epoch should be random. What its neighbours are says little about those of the trained model, so the "
             "bits stay as they are."
         )
-        settings = replace(settings, sampler="lsh")
+        settings = replace(settings, sampler="lsh", warm_start="off")
     if random.cosine > NEAR * positive:
         reasons.append(
             f"All cosines are high, that of the positive being {positive:.2f}, so that many negatives come within "

@@ -17,7 +17,7 @@ from lookalike.hashing import SignHasher
 from lookalike.negatives import Filters, hard_negatives
 from lookalike.samplers.pairing import make_pairing
 from lookalike.search.cosine import cosine_topk
-from lookalike.training.loading import embed
+from lookalike.training.loading import embed, read
 from lookalike.utils.lists import checked_lists, lists_among, lists_mask
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 IDENTICAL = 0.9999  # cosine from which two samples count as the same
 NEAR = 0.95  # of the positive's cosine, from which a negative may be one as well
+LOOKED_AT = 4  # samples, to see whether they are augmented
 BATCHES = 2  # that a sample must be large enough for
 
 
@@ -139,11 +140,21 @@ def embed_sample(
     data: RetrievalData,
     drawn: Drawn,
     *,
+    seed: int | None,
     device: torch.device,
     precision: torch.dtype,
     progress: bool,
 ) -> Probe:
-    """Embed the drawn samples, not augmented.
+    """Embed the drawn samples without gradients.
+
+    Args:
+        model: The model.
+        data: The data that the samples were drawn from.
+        drawn: Which samples.
+        seed: Decides how they are augmented; None for not at all.
+        device: Where.
+        precision: Precision of the computation.
+        progress: Draw progress bars if stderr is a terminal.
 
     Raises:
         UnreadableSampleError: A sample cannot be read.
@@ -153,7 +164,7 @@ def embed_sample(
     start, towers = time.perf_counter(), []
     model.to(device)
     for tower in ("query",) if part.pairs is None else ("query", "reference"):
-        view = partial(_plain, part, tower, ids)
+        view = partial(_rows_seen, part, tower, seed, ids)
         embedded = embed(model, view, n, precision=precision, progress=progress)
         towers.append(normalize(embedded, dim=1).cpu())
     seconds = time.perf_counter() - start
@@ -175,8 +186,24 @@ def embed_sample(
     )
 
 
-def _plain(part: TrainingPart, tower: str, ids: Tensor, positions: Tensor) -> Any:
-    return part.plain(tower, ids[positions])
+def is_augmented(part: TrainingPart, ids: Tensor, seed: int) -> bool:
+    """Return whether training changes samples before the model sees them, judged by a few of them."""
+    for tower in ("query",) if part.pairs is None else ("query", "reference"):
+        changed, plain = (read(_seen, part, tower, each, ids[:LOOKED_AT]) for each in (seed, None))
+        if not (torch.equal(changed, plain) if isinstance(plain, torch.Tensor) else changed == plain):
+            return True
+    return False
+
+
+def _rows_seen(part: TrainingPart, tower: str, seed: int | None, ids: Tensor, rows: Tensor) -> Any:
+    return _seen(part, tower, seed, ids[rows])
+
+
+def _seen(part: TrainingPart, tower: str, seed: int | None, ids: Tensor) -> Any:
+    """Return samples as training sees them, or, without a seed, as they are."""
+    if seed is None:
+        return part.plain(tower, ids)
+    return part.queries(ids, seed) if tower == "query" else part.references(ids, seed)
 
 
 class Nearest(NamedTuple):
@@ -184,7 +211,7 @@ class Nearest(NamedTuple):
 
     positive: Tensor  # float32 [n], the cosine
     negative: Tensor  # float32 [n], the cosine; minus infinity where there is none
-    index: Tensor  # int64 [n], which row is the negative; -1 where there is none
+    row: Tensor  # int64 [n], which row is the negative; -1 where there is none
 
 
 def find_nearest(probe: Probe) -> Nearest:
@@ -256,7 +283,7 @@ def _measured(probe: Probe, nearest: Nearest, pairs: Pairs, batches: Batches) ->
             similarity.masked_fill_(excluded, -1.0)
         similarity.fill_diagonal_(-torch.inf)
         total += float(similarity.amax(1).sum())
-        found += int(torch.isin(nearest.index[query], torch.cat([query, reference])).sum())
+        found += int(torch.isin(nearest.row[query], torch.cat([query, reference])).sum())
         anchors += len(batch)
     return BatchHardness(total / anchors, found / anchors)
 
