@@ -96,6 +96,13 @@ def test_pairs_with_doubles_are_advised_to_be_guarded():
     assert "6.0% of the pairs have a double" in doubled.text
 
 
+def test_a_model_that_cannot_read_the_data_is_noticed():
+    same = torch.ones(200, 48)
+    advice = advice_on(paired(same, same))
+    assert (advice.false_negatives.identical, advice.warm_start) == (1.0, False)
+    assert "100% of the pairs cannot be told from one with another label" in advice.text
+
+
 def test_augmentation_decides_readiness_but_hides_no_double():
     query = rows(1000)
     query[:30] = query[500:530]

@@ -46,6 +46,7 @@ CENTERS = (0.0, 0.5, 1.0)  # fractions of the mean to compare
 WORTH_IT = 0.01  # of the true neighbours that another centring must find in addition
 LARGE_BATCH = 0.5  # of the training set, above which a random batch is as hard as any
 MANY_DOUBLES = 0.01  # samples with a double under another label, from which the guard is worth its time
+MOSTLY_DOUBLES = 0.5  # samples with a double, from which model and data hardly fit each other
 GUARD = 0.95
 
 
@@ -280,6 +281,11 @@ def _choose(
             f"{NEAR} of it without being positives: a threshold there, in a filter or in the loss, would drop too many."
         )
     doubles = false_negatives.identical
+    if doubles >= MOSTLY_DOUBLES:
+        reasons.append(
+            f"{doubles:.0%} of the {things} cannot be told from one with another label, so little of this can be "
+            "relied on: check that the model can read the data, and the data for duplicates."
+        )
     if readiness.is_ready and doubles >= MANY_DOUBLES:
         settings = replace(settings, guard=GUARD)
         reasons.append(
