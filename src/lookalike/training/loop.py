@@ -127,6 +127,7 @@ class TrainingLoop:
         self.losses: list[float] = []
         self.hardness: list[float] = []
         self.seconds = {"epoch": 0.0, "mining": 0.0}
+        self.criterion.reset_masked()
         self._pending: list[Tensor] = []  # losses and hardnesses still on the device
 
     def train_epoch(self) -> None:
@@ -233,6 +234,7 @@ class TrainingLoop:
             step=self.step,
             loss=sum(self.losses) / len(self.losses),
             hardest_negative=sum(self.hardness) / len(self.hardness),
+            masked=self.criterion.masked,
             temperature=self.criterion.temperature,
             quality=self.evaluate() if is_due else {},
             **({} if self.tracker is None else self.tracker.measure()),
