@@ -217,7 +217,8 @@ def _lengths(x: Tensor, per_query: int) -> list[int]:
     sizes = torch.zeros(2, world_size, dtype=torch.int64, device=x.device)
     sizes[0, rank], sizes[1, rank] = len(x), per_query
     dist.all_reduce(sizes)
-    lengths, numbers = sizes.tolist()
+    lengths: list[int] = sizes[0].tolist()
+    numbers = sizes[1].tolist()
     if len(set(numbers)) > 1:
         raise ValueError(f"every rank must have as many negatives per query, got {numbers}, by rank.")
     return lengths
@@ -226,7 +227,7 @@ def _lengths(x: Tensor, per_query: int) -> list[int]:
 def _of_all_ranks(x: Tensor, lengths: list[int]) -> Tensor:
     """Return the rows of all ranks, one rank after another."""
     rank, world_size = ranks.world()
-    return _GatherRows.apply(x, lengths, rank) if world_size > 1 else x  # type: ignore[no-any-return, no-untyped-call]
+    return _GatherRows.apply(x, lengths, rank) if world_size > 1 else x  # type: ignore[no-untyped-call]
 
 
 def _transposed(mask: Tensor, lengths: list[int]) -> Tensor:
