@@ -13,7 +13,10 @@ from torch.nn.functional import cosine_similarity, normalize
 
 from lookalike import InfoNCE
 from lookalike.data.build import paired_texts
+from lookalike.data.explicit import load_negative_ids, with_negatives
 from lookalike.data.scans import glyph_scans
+from lookalike.mining import mine_embeddings
+from lookalike.training.embedding import embed_part
 from lookalike.training.errors import Interrupted
 from lookalike.training.loop import TrainingLoop, hardest_similarity
 from lookalike.training.run import train
@@ -163,3 +166,23 @@ def test_texts_that_a_model_cannot_tell_apart_are_masked_in_training(tmp_path):
     total = n * (2 * n - 1) + n * (n - 1)
     assert seen[1].masked == (int(there.sum()) + int(back.sum())) / total
     assert json.loads((tmp_path / "metrics.jsonl").read_text().splitlines()[1])["masked"] == seen[1].masked
+
+
+def test_negatives_mined_offline_are_trained_on(tmp_path):
+    """As the documentation shows it: embed the training part, mine row numbers, train on them."""
+    data, model = texts(None), Letters()
+    query, reference = (embed_part(model, data.train, tower) for tower in ("query", "reference"))
+    output = tmp_path / "mined.npy"
+    mined = mine_embeddings(
+        query, reference, positives=range(len(query)), num_negatives=3, output=output, bits=64, verbose=False
+    )
+    similarity = (query @ reference.T).fill_diagonal_(-2)
+    assert torch.equal(mined.indices[:, 0], similarity.argmax(1))
+    assert load_negative_ids(output, len(PAIRS)).tolist() == mined.indices.tolist()
+    hard = with_negatives(data, mined.indices)
+    assert hard.train.negatives(torch.tensor([5]), 0) == [PAIRS[i][1] for i in mined.indices[5].tolist()]
+    seen = {}
+    settings = Settings(sampler="random", epochs=1, pairs_per_batch=6)
+    for name, each in (("plain", data), ("hard", hard)):
+        train(each, settings, out=tmp_path / name, model=Letters(), on_epoch=seen.setdefault(name, []).append)
+    assert seen["hard"][1].hardest_negative > seen["plain"][1].hardest_negative + 0.005
