@@ -117,6 +117,21 @@ def test_bits_are_chosen_while_training_and_recorded(tmp_path):
     assert metrics(tmp_path / "parts") == metrics(tmp_path / "whole")
 
 
+@pytest.mark.parametrize("paired", [False, True])
+def test_what_the_loss_masks_is_reported_by_epoch_and_survives_a_stop(tmp_path, paired):
+    data, settings = toy_data(paired=paired), quick(mask_above=0.5, pairs_per_batch=6)
+    seen = []
+    train(data, settings, out=tmp_path / "whole", model=toy_model(), on_epoch=seen.append)
+    assert seen[0].masked is None
+    assert all(0 < epoch.masked < 1 for epoch in seen[1:])
+    assert len({epoch.masked for epoch in seen[1:]}) == 4  # of each epoch alone
+    for steps in (2, 6, 7):
+        with contextlib.suppress(Interrupted):
+            train(data, settings, out=tmp_path / "parts", model=stopping_in(steps), resume=True)
+    train(data, settings, out=tmp_path / "parts", model=toy_model(seed=9), resume=True)
+    assert metrics(tmp_path / "parts") == metrics(tmp_path / "whole")
+
+
 class Failing(nn.Module):
     """Gives NaN from some training step on."""
 

@@ -26,6 +26,7 @@ from tests.processes import PATIENCE
         ({"pairs_per_batch": 1}, "pairs_per_batch must be at least 2"),
         ({"learning_rate": 0.0}, "learning_rate must be above 0"),
         ({"warmup": 1.0}, "warmup must be at least 0 and below 1, got 1"),
+        ({"mask_above": 1.5}, "mask_above must be above 0 and at most 1, got 1.5"),
         ({"guard": 7.0}, "guard must be above 0 and at most 2, got 7"),
         ({"hardness": 1.5}, "hardness must be at least 0 and at most 1, got 1.5"),
         ({"method": "kmeans"}, "method must be one of 'growth', 'sample4geo', got 'kmeans'"),

@@ -180,8 +180,9 @@ def _print_epoch(console: "Console", settings: Settings, epoch: "EpochMetrics") 
         console.print(f"epoch   0  {recall}  before training", highlight=False)
         return
     bits = f", {epoch.bits} bits" if settings.strategy == "lsh:auto" else ""
+    masked = "" if epoch.masked is None else f"  masked {epoch.masked:.2%}"
     console.print(
-        f"epoch {epoch.epoch:>3}  {recall}  loss {epoch.loss:.3f}  "
+        f"epoch {epoch.epoch:>3}  {recall}  loss {epoch.loss:.3f}{masked}  "
         f"{epoch.seconds:.1f} s, mining {epoch.mining_seconds:.2f} s ({epoch.mining_share:.1%}){bits}",
         highlight=False,
     )

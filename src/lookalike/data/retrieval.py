@@ -41,6 +41,19 @@ class TrainingPart(Protocol):
     def plain(self, tower: str, ids: Tensor) -> Any:
         """Return the model's input for these samples without augmentation; `tower` is "query" or "reference"."""
 
+    @property
+    def num_negatives(self) -> int:
+        """Number of explicit negatives of every query, m; 0 if the data bring none."""
+
+    def negatives(self, ids: Tensor, seed: int) -> Any:
+        """Return the model's input for the explicit negatives of these queries, m for each, one query after another."""
+
+    def item_numbers(self, ids: Tensor) -> tuple[Tensor, Tensor]:
+        """Return numbers of the references and explicit negatives, int64 `[n]` and `[n, m]`, equal for equal items.
+
+        -1 marks a place without a negative; whatever `negatives` returns there, no query is compared with it.
+        """
+
     def to(self, device: torch.device) -> TrainingPart:
         """Return the same part, with whatever is small enough on the device."""
 

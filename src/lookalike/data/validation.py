@@ -47,6 +47,19 @@ class TrainingSubset:
         """Return references, augmented as in the whole part."""
         return self.part.references(self.ids[ids], seed)
 
+    @property
+    def num_negatives(self) -> int:
+        """As for the whole part."""
+        return getattr(self.part, "num_negatives", 0)  # parts of users may know nothing of them
+
+    def negatives(self, ids: Tensor, seed: int) -> Any:
+        """Return explicit negatives, as in the whole part."""
+        return self.part.negatives(self.ids[ids], seed)
+
+    def item_numbers(self, ids: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the items of references and explicit negatives, as in the whole part."""
+        return self.part.item_numbers(self.ids[ids])
+
     def plain(self, tower: str, ids: Tensor) -> Any:
         """Return queries or references without augmentation."""
         return self.part.plain(tower, self.ids[ids])

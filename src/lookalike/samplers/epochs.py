@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypedDict
 
@@ -16,7 +17,7 @@ from lookalike.samplers import states
 from lookalike.samplers.composition import Composed, Composition
 from lookalike.samplers.iteration import EpochIterator, OwnBatches, Place
 from lookalike.samplers.memory import Memory
-from lookalike.samplers.warm_start import LOOKS, WarmStart, WarmStartMode
+from lookalike.samplers.warm_start import LOOKS, WARM_HARDNESS, WarmStart, WarmStartMode
 from lookalike.utils import ranks
 from lookalike.utils.checks import checked_positive
 from lookalike.utils.tensors import check_one_dimension, checked_ids, checked_towers
@@ -189,8 +190,8 @@ class EpochBatchSampler(BatchSampler):
             self._memory.exchange()
             self._memory.end_epoch(self.epoch)
             self._warn_of_missing()
-            knows = self.warm_start.begin(self._memory, self.pairing) if self.epoch == 0 else True
-            self._composed = Composed(*ranks.from_first(partial(self._compose, self._memory if knows else Memory())))
+            is_mined = self.epoch > 0 or self.warm_start.begin(self._memory, self.pairing)
+            self._composed = Composed(*ranks.from_first(partial(self._compose, self._memory if is_mined else Memory())))
             self._take_share()
         assert self._batches is not None  # noqa: S101 - as composed
         self._place.restart_at(self._place.start)
@@ -371,7 +372,7 @@ class EpochBatchSampler(BatchSampler):
         self._renewed = batch
         memory = None
         is_watched = self.epoch == 0 and self.warm_start.is_used and batch % max(1, len(self) // LOOKS) == 0
-        if is_watched and self.warm_start.look(self._memory):
+        if is_watched and self.warm_start.is_given_up(self._memory):
             memory = Memory()  # which knows nothing: the rest is random
         if memory is None and self.refresh_every and batch % self.refresh_every == 0:
             self._memory.exchange()
@@ -384,12 +385,18 @@ class EpochBatchSampler(BatchSampler):
     def _compose_rest(self, memory: Memory, first: int) -> list[Tensor]:
         assert self._composed is not None  # noqa: S101 - as composed
         seeds = [self.seed, self.epoch, first]
-        return list(self.composition.compose_rest(self.pairing, memory, self._composed, first, seeds))
+        return list(self._composition().compose_rest(self.pairing, memory, self._composed, first, seeds))
+
+    def _composition(self) -> Composition:
+        """Return how to compose this epoch: an epoch from a warm start is less hard."""
+        if self.epoch > 0 or not self.warm_start.is_used or not self._memory.has_codes:
+            return self.composition
+        return replace(self.composition, hardness=WARM_HARDNESS * self.hardness)
 
     def _compose(self, memory: Memory) -> list[Tensor]:
         seeds = [self.seed, self.epoch]
         options = {"num_batches": len(self), **self._plan_options()}
-        composed = self.composition.compose(self.pairing, memory, seeds, **options)
+        composed = self._composition().compose(self.pairing, memory, seeds, **options)
         self._report_left_out(int(composed.num_left_out))
         return list(composed)
 

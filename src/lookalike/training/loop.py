@@ -23,6 +23,7 @@ import torch.nn.functional as F  # noqa: N812 - the usual name
 from torch import Tensor, nn
 
 from lookalike.analysis.tracking import OverlapTracker
+from lookalike.data.explicit import ExplicitNegatives
 from lookalike.data.validation import hold_out
 from lookalike.samplers import LSHBatchSampler
 from lookalike.training.encoders import model_name
@@ -43,7 +44,7 @@ from lookalike.utils.lists import Lists, checked_lists, lists_among, lists_mask
 from lookalike.utils.progress import progress_bar, working
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from lookalike.data.retrieval import RetrievalData
     from lookalike.samplers import PreEpochBatchSampler
@@ -76,6 +77,8 @@ class TrainingLoop:
         self.train_part, self.evaluator = data.train.to(device), Evaluator(data, settings, device, self._embed)
         n, lists = self.sampler.num_samples, data.train_exclude
         self.exclude = None if lists is None else checked_lists("exclude", lists, n, n, torch.device("cpu"))
+        has_negatives = getattr(data.train, "num_negatives", 0) > 0  # parts of users may know nothing of them
+        self.explicit = ExplicitNegatives(data.train, self.exclude) if has_negatives else None
         self.model, self.criterion = model.to(device), make_loss(settings).to(device)
         self.optimizer = make_optimizer([self.model, self.criterion], settings, device)
         self.precision = step_precision(settings, device)
@@ -136,6 +139,7 @@ class TrainingLoop:
         self.losses: list[float] = []
         self.hardness: list[float] = []
         self.seconds = {"epoch": 0.0, "mining": 0.0}
+        self.criterion.reset_masked()
         self._pending: list[Tensor] = []  # losses and hardnesses still on the device
 
     def train_epoch(self) -> None:
@@ -153,8 +157,8 @@ class TrainingLoop:
             bar.advance(len(self.losses))
             ahead = batches_ahead(self.device) if self.train_part.prefetch else 0
             jobs = (partial(self._read, torch.tensor(ids), step) for step, ids in enumerate(batches, self.step))
-            for ids, query, reference in read_ahead(jobs, ahead):
-                self._step(ids, query, reference)
+            for ids, *inputs in read_ahead(jobs, ahead):
+                self._step(ids, *inputs)
                 bar.advance(1)
                 if self.device.type == "cpu" or len(self._pending) == STEPS_BETWEEN_LOOKS:
                     self._look_at_losses()
@@ -162,25 +166,28 @@ class TrainingLoop:
                 self.check()
             self._look_at_losses()
 
-    def _read(self, ids: Tensor, step: int) -> tuple[Tensor, Any, Any]:
-        """Read the queries and references of a batch, ready for the model."""
+    def _read(self, ids: Tensor, step: int) -> list[Any]:
+        """Read a batch, ready for the model: its ids, queries, references and, if there are any, explicit negatives."""
         seed = zlib.crc32(f"{self.settings.seed} {step}".encode())
         queries, references = self._sides(ids)
-        inputs = read(self.train_part.queries, queries, seed), read(self.train_part.references, references, seed)
+        inputs = [read(self.train_part.queries, queries, seed), read(self.train_part.references, references, seed)]
+        if self.explicit is not None:
+            inputs.append(read(self.train_part.negatives, queries, seed))
         prepare = getattr(self.model, "prepare", lambda x: x)
-        return ids, prepare(inputs[0]), prepare(inputs[1])
+        return [ids, *map(prepare, inputs)]
 
     def _sides(self, ids: Tensor) -> tuple[Tensor, Tensor]:
         """Split the ids of a batch into queries and references."""
         return (ids, ids) if self.sampler.paired else (ids[::2], ids[1::2])
 
-    def _step(self, ids: Tensor, query_input: Any, reference_input: Any) -> None:
+    def _step(self, ids: Tensor, *inputs: Any) -> None:
         """Train on one batch, and let the sampler observe its embeddings."""
         for group in self.optimizer.param_groups:
             group["lr"] = self.settings.learning_rate * schedule(self.step, self.num_steps, self.settings.warmup)
-        query, reference = self._embed_both(query_input, reference_input)
-        exclude = None if self.exclude is None else lists_among(self.exclude, *self._sides(ids))
-        loss = self.criterion(query, reference, exclude)
+        query, reference, *explicit = self._embed_inputs(inputs)
+        negatives = explicit[0].view(len(query), -1, query.shape[1]) if explicit else None
+        exclude = self._excluded(ids)
+        loss = self.criterion(query, reference, exclude, negatives)
         self.optimizer.zero_grad(set_to_none=True)
         self.scaler.scale(loss).backward()
         if self.settings.clip:
@@ -199,17 +206,23 @@ class TrainingLoop:
             if not self.sampler.paired:
                 self.tracker.observe(queries, query)
             self.tracker.observe(references, reference)
-        self._pending.append(torch.stack([loss.detach(), hardest_similarity(query, reference, exclude)]))
+        hardest = hardest_similarity(query, reference, exclude, negatives)
+        self._pending.append(torch.stack([loss.detach(), hardest]))
         self.step += 1
 
-    def _embed_both(self, query: Any, reference: Any) -> tuple[Tensor, Tensor]:
-        """Embed queries and references with the same weights, in one pass if their shapes allow it."""
-        query, reference = (moved(x, self.device) for x in (query, reference))
+    def _excluded(self, ids: Tensor) -> Lists | None:
+        """Return what is not a negative of each query of a batch, as positions among what the loss compares it with."""
+        if self.explicit is not None:
+            return self.explicit.excluded(*self._sides(ids))
+        return None if self.exclude is None else lists_among(self.exclude, *self._sides(ids))
+
+    def _embed_inputs(self, inputs: Sequence[Any]) -> list[Tensor]:
+        """Embed queries, references and negatives with the same weights, in one pass if their shapes allow it."""
+        inputs = [moved(x, self.device) for x in inputs]
         with torch.autocast(self.device.type, self.precision, enabled=self.precision != torch.float32):
-            if isinstance(query, Tensor) and query.shape == reference.shape:
-                first, second = self.model(torch.cat([query, reference])).chunk(2)
-                return first, second
-            return self.model(query), self.model(reference)
+            if all(isinstance(x, Tensor) and x.shape[1:] == inputs[0].shape[1:] for x in inputs):
+                return list(self.model(torch.cat(inputs)).split([len(x) for x in inputs]))
+            return [self.model(x) for x in inputs]
 
     def _look_at_losses(self) -> None:
         if not self._pending:
@@ -263,6 +276,7 @@ class TrainingLoop:
             step=self.step,
             loss=sum(self.losses) / len(self.losses),
             hardest_negative=sum(self.hardness) / len(self.hardness),
+            masked=self.criterion.masked,
             temperature=self.criterion.temperature,
             quality=self.evaluator.test() if is_due and not self.evaluator.validates else {},
             validation=self.evaluator.validation() if is_due else {},
@@ -363,10 +377,22 @@ class TrainingLoop:
             self.seconds[name] += time.perf_counter() - began
 
 
-def hardest_similarity(query: Tensor, reference: Tensor, exclude: Lists | None = None) -> Tensor:
-    """Average the cosine of the hardest negative in the batch over the queries: how hard the batch is."""
-    similarity = query @ reference.T
+def hardest_similarity(
+    query: Tensor, reference: Tensor, exclude: Lists | None = None, negatives: Tensor | None = None
+) -> Tensor:
+    """Average the cosine of the hardest negative in the batch over the queries: how hard the batch is.
+
+    Args:
+        query: Normalised embeddings `[n, dim]`.
+        reference: Normalised embeddings `[n, dim]`.
+        exclude: What is not a negative of each query, as `InfoNCE` takes it.
+        negatives: Embeddings of explicit negatives `[n, m, dim]`, of any length.
+    """
+    candidates = reference
+    if negatives is not None:
+        candidates = torch.cat([reference, F.normalize(negatives.detach().float().flatten(0, 1), dim=1)])
+    similarity = query @ candidates.T
     if exclude is not None:
-        similarity.masked_fill_(lists_mask(exclude, len(reference), similarity.device), -1.0)
+        similarity.masked_fill_(lists_mask(exclude, len(candidates), similarity.device), -1.0)
     similarity.fill_diagonal_(-torch.inf)
     return similarity.amax(dim=1).mean()

@@ -22,6 +22,8 @@ class EpochMetrics:
     """Mean over the epoch."""
     hardest_negative: float | None = None
     """Cosine of each query's hardest negative in its batch, averaged."""
+    masked: float | None = None
+    """Fraction of the negatives that the loss left out as likely false ones; None unless `mask_above` is set."""
     temperature: float | None = None
     quality: dict[str, float] = field(default_factory=dict)
     """recall@1, recall@5, recall@10, recall@1%, mrr@10 and queries on the test part; empty if the epoch was not

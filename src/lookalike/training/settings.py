@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 
-from lookalike.utils.checks import TEMPERATURES, Range, check_choice, checked_bits, checked_integer
+from lookalike.utils.checks import MASKS, TEMPERATURES, Range, check_choice, checked_bits, checked_integer
 from lookalike.utils.messages import suggestion
 
 if TYPE_CHECKING:
@@ -39,7 +39,9 @@ RANGES = {
     "hardness": Range(0, 1, with_high=True),
     "guard": Range(0, 2, with_low=False, with_high=True),
     "validation_share": Range(0, 1),
+    "mask_above": MASKS,
 }
+MAY_BE_NONE = ("guard", "mask_above")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,6 +84,9 @@ class Settings:
     """Initial temperature of InfoNCE; it is learned."""
     label_smoothing: float = 0.1
     """Fraction of the target that InfoNCE spreads over the whole batch."""
+    mask_above: float | None = None
+    """Leave likely false negatives out of the loss: those that are more similar than this fraction of the positive's
+    similarity, such as 0.95."""
     hardness: float = 1.0
     """Fraction of a batch that consists of hard negatives; ignored by "random" and "batchhard"."""
     neighbourhood: int | None = 32
@@ -124,7 +129,7 @@ class Settings:
             if getattr(self, name) is not None:
                 checked_integer(name, getattr(self, name), 1)
         for name, allowed in RANGES.items():
-            if name != "guard" or self.guard is not None:
+            if name not in MAY_BE_NONE or getattr(self, name) is not None:
                 allowed.check(name, getattr(self, name))
         if self.patience is not None:
             checked_integer("patience", self.patience, 1)

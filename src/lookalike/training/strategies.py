@@ -77,6 +77,7 @@ def make_loss(settings: Settings) -> InfoNCE:
         settings.temperature,
         label_smoothing=settings.label_smoothing,
         hard_fraction=HARD_FRACTION if settings.sampler == "batchhard" else None,
+        mask_above=settings.mask_above,
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from lookalike.data.paper import PASSAGES
@@ -10,8 +11,6 @@ from lookalike.data.registry import DataSet
 from lookalike.data.roots import FolderRoot
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from lookalike.data.lines import Lines
     from lookalike.data.parts import TestItems
     from lookalike.data.retrieval import RetrievalData
@@ -37,6 +36,7 @@ def read(
     validation: str | None = None,
     pairs: str = "qrels.train.tsv",
     distractors: int | None = None,
+    negatives: str | None = None,
     progress: bool = False,
 ) -> RetrievalData:
     """Read MS MARCO's passage ranking data, or anything in its layout.
@@ -52,6 +52,9 @@ def read(
         distractors: Search the passages that the test's judgements name and this many others, always the same ones, and
             likewise for the validation. By default, search all passages, as the official evaluation does, which takes
             long.
+        negatives: A .npy file in the folder, or anywhere, with explicit negatives of the training pairs: numbers of
+            pairs, integers `[pairs, m]`, whose passages are the negatives, -1 for none. Pairs are numbered in the order
+            in which training has them, by qid and pid.
         progress: Show a progress bar while files are indexed.
 
     Raises:
@@ -59,6 +62,7 @@ def read(
         ValueError: A file holds something else, or `validation` is the test.
     """
     from lookalike.data.build import pair_labels
+    from lookalike.data.explicit import load_negative_ids, with_negatives
     from lookalike.data.fingerprints import checksum
     from lookalike.data.lines import Lines
     from lookalike.data.parts import Selection, TrainingItems
@@ -77,7 +81,7 @@ def read(
     counts = {"passages": len(passages), "training pairs": len(train), "test queries": len(test.part.query)}
     is_official = len(passages) == OFFICIAL["passages"]
     title = "MS MARCO passages" if is_official else f"{root.name}, laid out as MS MARCO"
-    return RetrievalData(
+    data = RetrievalData(
         name="msmarco",
         description=f"{title}: {len(train):,} pairs of question and passage to train, "
         f"{counts['test queries']:,} questions among {searched:,} passages to test",
@@ -102,6 +106,10 @@ def read(
         validation=None if chosen_on is None else chosen_on.part,
         validation_positives=None if chosen_on is None else chosen_on.positives,
     )
+    if negatives is None:
+        return data
+    path = ROOT.find(root, negatives, str(Path(negatives).expanduser().absolute()))
+    return with_negatives(data, load_negative_ids(path, len(train)))
 
 
 class _Split(NamedTuple):

@@ -70,6 +70,16 @@ CURVES: tuple[tuple[Callable[[EpochMetrics], float | None], Measure], ...] = (
         ),
     ),
     (
+        lambda epoch: epoch.masked,
+        Measure(
+            "Masked negatives",
+            "Fraction of the negatives that the loss left out as likely false ones.",
+            FRACTIONS,
+            percent,
+            zero=True,
+        ),
+    ),
+    (
         lambda epoch: epoch.mining_share,
         Measure(
             "Time spent mining",

@@ -42,6 +42,7 @@ EPOCH = {
     "step": kinds.SIZE,
     "loss": kinds.NUMBER,
     "hardest_negative": kinds.COSINE,
+    "masked": kinds.FRACTION,
     "temperature": kinds.POSITIVE,
     "mining_share": kinds.FRACTION,
     "seconds": kinds.NOT_NEGATIVE,
