@@ -59,6 +59,7 @@ def test_row_numbers_of_other_pairs():
         assert mined.train.negatives(torch.tensor([0, 1, 3]), 0) == ["a1", "a2", "a2", "a0", "a1", "a1"]
         assert mined.checksum != data.checksum
         assert mined.source is None
+        assert mined.description.endswith("to test; 2 explicit negatives per pair")
         assert ExplicitNegatives(mined.train).ids.tolist()[1] == [4, -2]
     assert data.train.num_negatives == 0
     assert mined.test is data.test

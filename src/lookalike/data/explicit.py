@@ -50,6 +50,7 @@ def with_negatives(data: RetrievalData, negative_ids: Any) -> RetrievalData:
     items = np.where(ids < 0, -1, part.reference.ids[np.maximum(ids, 0)])
     return replace(
         data,
+        description=f"{data.description}; {ids.shape[1]} explicit negative{'s' if ids.shape[1] > 1 else ''} per pair",
         checksum=checksum(data.checksum, ids),
         train=replace(part, negative_items=items),
         counts={**data.counts, "negatives per pair": ids.shape[1]},
