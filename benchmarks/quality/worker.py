@@ -1,0 +1,129 @@
+"""A process of the pool: trains one cell after another, with imports, data and the GPU's context paid for once."""
+
+import gc
+import json
+import multiprocessing
+import os
+import shutil
+import signal
+import sys
+import threading
+import traceback
+import zlib
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import torch
+
+from benchmarks.quality.cells import Cell
+from benchmarks.quality.triplets import with_mined_negatives
+from lookalike.data import RetrievalData
+from lookalike.training import run
+from lookalike.training.errors import Interrupted
+from lookalike.training.loop import TrainingLoop
+from lookalike.training.run_folder import RunFolder
+from lookalike.utils.files import write_text
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a cell ended: with a result, with an error, or with neither, if it was stopped and can be resumed."""
+
+    result: dict[str, Any] | None = None
+    history: list[dict[str, Any]] = field(default_factory=list)
+    """Metrics of every epoch; the first is the model before training."""
+    description: str = ""
+    """The data in one sentence."""
+    error: str | None = None
+
+
+def work(connection: Connection, inputs: Path, runs: Path, log: Path) -> None:
+    """Train the cells that come through the connection until None comes; answer each with an `Outcome`."""
+    with log.open("a") as file:
+        os.dup2(file.fileno(), sys.stdout.fileno())
+        os.dup2(file.fileno(), sys.stderr.fileno())
+    os.setpgrp()  # only the parent receives Ctrl-C and passes it on
+    signal.signal(signal.SIGTERM, _State.stop)
+    threading.Thread(target=_stop_without_parent, daemon=True).start()
+    os.chdir(inputs)  # data and weights are named relative to it
+    torch.set_num_threads(1)
+    _Loop.known = runs / "untrained"
+    run.TrainingLoop = _Loop  # type: ignore[misc]  # `train` offers no other way to skip an evaluation
+    loaded: dict[str, RetrievalData] = {}
+    while (cell := connection.recv()) is not None:
+        _State.is_busy = True
+        try:
+            _State.check()
+            outcome = _trained(cell, runs, loaded)
+        except Interrupted:
+            outcome = Outcome()
+        except Exception:  # noqa: BLE001 - whatever it is, other cells are not affected
+            outcome = Outcome(error=traceback.format_exc())
+        _State.is_busy = False
+        connection.send(outcome)
+        gc.collect()
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()  # other processes need it
+
+
+def _trained(cell: Cell, runs: Path, loaded: dict[str, RetrievalData]) -> Outcome:
+    print(f"{cell.folder}: begins", flush=True)
+    folder = RunFolder(runs / cell.folder)
+    name = f"{cell.source}, {cell.negatives and cell.model}, {cell.negatives}"
+    if name not in loaded:
+        data = cell.source.load()
+        loaded[name] = with_mined_negatives(data, cell, runs / "negatives") if cell.negatives else data
+    result = run.train(loaded[name], cell.settings, out=folder.path, model=cell.model, resume=True, progress=False)
+    shutil.rmtree(folder.model, ignore_errors=True)  # hundreds of runs would fill the disk
+    history = [json.loads(line) for line in folder.metrics.read_text().splitlines()]
+    return Outcome(result=result.as_json(), history=history, description=loaded[name].description)
+
+
+class _Loop(TrainingLoop):
+    """A loop that evaluates equal untrained models once for all cells: their number is a table's first row."""
+
+    known: Path
+
+    def evaluate(self) -> dict[str, float]:
+        """Evaluate the model, or read the result if another cell began with the same weights."""
+        if self.step:
+            return super().evaluate()
+        checksum = 0
+        for tensor in self.model.state_dict().values():
+            checksum = zlib.crc32(tensor.cpu().reshape(-1).view(torch.uint8).numpy(), checksum)
+        path = self.known / f"{self.data.checksum}-{checksum:08x}.json"
+        if not path.exists():
+            path.parent.mkdir(exist_ok=True)
+            write_text(path, json.dumps(super().evaluate()))
+        quality: dict[str, float] = json.loads(path.read_text())
+        return quality
+
+
+class _State:
+    """Whether this process works, and whether it was asked to stop."""
+
+    is_busy = is_stopping = False
+
+    @classmethod
+    def stop(cls, number: int, frame: FrameType | None) -> None:  # noqa: ARG003 - signal prescribes the arguments
+        """Stop a cell that does not train yet; `train` has a handler of its own."""
+        cls.is_stopping = True
+        if cls.is_busy:
+            raise Interrupted(number)
+
+    @classmethod
+    def check(cls) -> None:
+        """Raise `Interrupted` if a signal came before the work began."""
+        if cls.is_stopping:
+            raise Interrupted(signal.SIGTERM)
+
+
+def _stop_without_parent() -> None:
+    """Save and stop if the parent is killed; the connection then ends as well."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os.kill(os.getpid(), signal.SIGTERM)
