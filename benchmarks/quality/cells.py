@@ -17,6 +17,7 @@ from lookalike.training.settings import Settings
 
 ENTRIES = ("data", "rows", "seeds", "settings", "part", "data_options", "model_options")
 NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+")
+YAML_WORDS = {True: "on", False: "off"}  # what it makes of them
 NEGATIVES = "negatives"  # of a row, next to its settings: explicit negatives mined with the untrained model
 
 
@@ -108,7 +109,7 @@ def expanded(table: str, entry: Mapping[str, Any]) -> Iterator[Cell]:
             yield Cell(
                 table=table,
                 part=entry.get("part") or described(settings),
-                row=row,
+                row=YAML_WORDS.get(row, str(row)),
                 data=entry["data"],
                 source=replace(declared.data, options=options),
                 settings=settings,
@@ -137,7 +138,7 @@ def _typed(options: Mapping[str, Any]) -> dict[str, Any]:
         if isinstance(value, str) and NUMBER.fullmatch(value):
             typed[name] = float(value)
         elif name == "warm_start" and isinstance(value, bool):
-            typed[name] = "on" if value else "off"
+            typed[name] = YAML_WORDS[value]
         else:
             typed[name] = value
     return typed

@@ -39,9 +39,7 @@ ONE_EPOCH: dict[str, dict[int, dict[str, Any]]] = {
 }
 CURVES: dict[str, dict[str, dict[str, Any]]] = {
     "size": {f"neighbourhoods of {size}": {"neighbourhood": size, "hardness": 1.0} for size in (8, 16, 32, 64)},
-    "share": {
-        f"random share {share}": {"neighbourhood": 32, "hardness": 1 - share} for share in (0.0, 0.25, 0.5)
-    },
+    "share": {f"random share {share}": {"neighbourhood": 32, "hardness": 1 - share} for share in (0.0, 0.25, 0.5)},
 }
 RATES = (1e-4, 3e-4, 1e-3)
 WARM_STARTS: dict[str, dict[str, Any]] = {"paper": PAPER, "auto": {"warm_start": "auto"}, "on": {"warm_start": "on"}}

@@ -47,6 +47,18 @@ class Records:
         """Return the result of a cell."""
         return RunResult.from_json(self._records[cell.key]["result"])
 
+    def _notes(self, cell: Cell) -> str:
+        notes = self._records[cell.key]["notes"]
+        shown = []
+        if "beats" in notes:
+            beats = " ".join(f"{rank}:{share:.2f}" for rank, share in notes["beats"].items())
+            shown.append(f"beats {beats}, {'used' if notes.get('is_used') else 'not used'}")
+        if flips := notes.get("flips"):
+            shown.append(f"flips {min(flips):.3f} to {max(flips):.3f}, last {flips[-1]:.3f}")
+        if "warm_start_seconds" in notes:
+            shown.append(f"warm start {notes['warm_start_seconds']:.1f} s")
+        return "".join(f" | {each}" for each in shown)
+
     def line(self, cell: Cell) -> str:
         """Describe the result of a cell: recall@1 by epoch, then what the run ended with."""
         history = self._records[cell.key]["history"]
@@ -55,7 +67,7 @@ class Records:
         quality = f"R@10 {100 * last['recall@10']:5.2f}  MRR@10 {100 * last['mrr@10']:5.2f}"
         hardest = " ".join(f"{epoch['hardest_negative']:.2f}" for epoch in history if "hardest_negative" in epoch)
         where = f"{cell.data}, {cell.part} | {cell.row} | seed {cell.settings.seed}"
-        return f"{where} | R@1 {first} | {quality} | hardest {hardest} | {result.seconds or 0:.0f} s"
+        return f"{where} | R@1 {first} | {quality} | hardest {hardest} | {result.seconds or 0:.0f} s{self._notes(cell)}"
 
     def table(self, name: str, cells: list[Cell]) -> dict[str, Any]:
         """Return a table: one comparison per part, and the names of cells that have no result yet."""

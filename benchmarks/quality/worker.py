@@ -9,7 +9,6 @@ import signal
 import sys
 import threading
 import traceback
-import zlib
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -19,13 +18,12 @@ from typing import Any
 import torch
 
 from benchmarks.quality.cells import Cell
+from benchmarks.quality.loops import ObservedLoop
 from benchmarks.quality.triplets import with_mined_negatives
 from lookalike.data import RetrievalData
 from lookalike.training import run
 from lookalike.training.errors import Interrupted
-from lookalike.training.loop import TrainingLoop
 from lookalike.training.run_folder import RunFolder
-from lookalike.utils.files import write_text
 
 
 @dataclass(frozen=True)
@@ -35,6 +33,8 @@ class Outcome:
     result: dict[str, Any] | None = None
     history: list[dict[str, Any]] = field(default_factory=list)
     """Metrics of every epoch; the first is the model before training."""
+    notes: dict[str, Any] = field(default_factory=dict)
+    """What `ObservedLoop` saw; empty if the run was finished before."""
     description: str = ""
     """The data in one sentence."""
     error: str | None = None
@@ -50,8 +50,8 @@ def work(connection: Connection, inputs: Path, runs: Path, log: Path) -> None:
     threading.Thread(target=_stop_without_parent, daemon=True).start()
     os.chdir(inputs)  # data and weights are named relative to it
     torch.set_num_threads(1)
-    _Loop.known = runs / "untrained"
-    run.TrainingLoop = _Loop  # type: ignore[misc]  # `train` offers no other way to skip an evaluation
+    ObservedLoop.known = runs / "untrained"
+    run.TrainingLoop = ObservedLoop  # type: ignore[misc]  # `train` offers no other way to observe its loop
     loaded: dict[str, RetrievalData] = {}
     while (cell := connection.recv()) is not None:
         _State.is_busy = True
@@ -76,30 +76,11 @@ def _trained(cell: Cell, runs: Path, loaded: dict[str, RetrievalData]) -> Outcom
     if name not in loaded:
         data = cell.source.load()
         loaded[name] = with_mined_negatives(data, cell, runs / "negatives") if cell.negatives else data
+    ObservedLoop.notes = {}
     result = run.train(loaded[name], cell.settings, out=folder.path, model=cell.model, resume=True, progress=False)
     shutil.rmtree(folder.model, ignore_errors=True)  # hundreds of runs would fill the disk
     history = [json.loads(line) for line in folder.metrics.read_text().splitlines()]
-    return Outcome(result=result.as_json(), history=history, description=loaded[name].description)
-
-
-class _Loop(TrainingLoop):
-    """A loop that evaluates equal untrained models once for all cells: their number is a table's first row."""
-
-    known: Path
-
-    def evaluate(self) -> dict[str, float]:
-        """Evaluate the model, or read the result if another cell began with the same weights."""
-        if self.step:
-            return super().evaluate()
-        checksum = 0
-        for tensor in self.model.state_dict().values():
-            checksum = zlib.crc32(tensor.cpu().reshape(-1).view(torch.uint8).numpy(), checksum)
-        path = self.known / f"{self.data.checksum}-{checksum:08x}.json"
-        if not path.exists():
-            path.parent.mkdir(exist_ok=True)
-            write_text(path, json.dumps(super().evaluate()))
-        quality: dict[str, float] = json.loads(path.read_text())
-        return quality
+    return Outcome(result.as_json(), history, ObservedLoop.notes, loaded[name].description)
 
 
 class _State:

@@ -94,6 +94,11 @@ class CodeTable:
         _refuse_contradictions(ids, codes)
         self.put(ids, codes)
 
+    def has(self, ids: Tensor) -> Tensor:
+        """Return whether each of some samples, by id, has a code, bool `[len(ids)]`."""
+        numbers = ids.numpy()
+        return torch.from_numpy((self.marks.numpy()[numbers >> 3] >> (numbers & 7) & 1).astype(np.bool_))
+
     def put(self, ids: Tensor, codes: Tensor) -> None:
         """Write without checks, for training steps; if an id repeats, its last code wins."""
         self.codes.numpy()[ids.numpy()] = codes.numpy()  # a fraction of the overhead of torch's indexing

@@ -70,7 +70,7 @@ def test_an_image_that_turns_unreadable_costs_no_step(tmp_path, monkeypatch, whe
     monkeypatch.setattr("lookalike.training.loop.batches_ahead", lambda _: ahead)
     (tmp_path / "sop").mkdir()
     root = write_sop(tmp_path / "sop")
-    settings = Settings(epochs=3, pairs_per_batch=2, bits=64)
+    settings = Settings(epochs=3, pairs_per_batch=2, bits=64, warm_start="off")
 
     def trained(out, data, **options):
         torch.manual_seed(0)

@@ -30,12 +30,12 @@ from lookalike.utils.arrays import Array
 from lookalike.utils.checks import Range, check_choice, checked_positive
 from lookalike.utils.tensors import checked_labels
 
-__all__ = ["Batches", "compose_batches", "plan_batches"]
+__all__ = ["Batches", "compose_batches", "compose_rest", "plan_batches"]
 
 COMPOSITIONS = ("growth", "sample4geo")
 GRAPH_NEIGHBOURS = 32  # nearest ones that make edges; time and memory grow with it
 NEIGHBOURHOOD = 32  # pairs that look alike, in a batch of any size; chosen by trained quality, see docs/batches.md
-NEIGHBOUR_RANGE = 128  # of "sample4geo", as published
+NEIGHBOUR_SELECT, NEIGHBOUR_RANGE = 64, 128  # of "sample4geo", as published
 SWAPS = 2  # passes; each takes as long as the one before and brings fewer neighbours together
 
 
@@ -76,7 +76,7 @@ def compose_batches(
     method: str = "growth",
     seed: int = 0,
     drop_last: bool = False,
-    neighbour_select: int = 64,
+    neighbour_select: int = NEIGHBOUR_SELECT,
     neighbour_range: int = NEIGHBOUR_RANGE,
     smallest: int = 1,
     multiple: int = 1,
@@ -123,30 +123,75 @@ def compose_batches(
     _check_lists(lists)
     check_options(hardness, neighbourhood, method)
     pairs_per_batch = checked_positive("pairs_per_batch", pairs_per_batch)
-    n = len(lists)
-    groups = torch.arange(n) if labels is None else checked_labels("labels", labels, n).cpu()
-    _, compact = np.unique(groups.numpy(), return_inverse=True)
-    counts = np.bincount(compact)
-    plan = plan_batches(counts, pairs_per_batch, drop_last=drop_last, smallest=smallest, multiple=multiple)
-    width = lists_width(method, neighbour_range) if hardness > 0 else 0
-    near = lists[:, :width].cpu().to(torch.int32, copy=True).contiguous().numpy()  # sample4geo draws from it in place
-    chunk = neighbourhood or pairs_per_batch
+    compact = _compact(labels, len(lists))
+    plan = plan_batches(
+        np.bincount(compact), pairs_per_batch, drop_last=drop_last, smallest=smallest, multiple=multiple
+    )
+    near = _near(lists, lists_width(method, neighbour_range) if hardness > 0 else 0)
     rng = np.random.default_rng(seed)
-    return _composed(near, compact.astype(np.int32), counts, plan, chunk, hardness, method, neighbour_select, rng)
+    return _composed(near, compact, plan, neighbourhood, hardness, method, neighbour_select, rng)
+
+
+def compose_rest(
+    neighbours: Any,
+    sizes: Any,
+    *,
+    labels: Any = None,
+    hardness: float = 1.0,
+    neighbourhood: int | None = NEIGHBOURHOOD,
+    method: str = "growth",
+    seed: int = 0,
+) -> Batches:
+    """Compose the rest of an epoch anew: the same pairs, in batches of the same sizes.
+
+    Args:
+        neighbours: As in `compose_batches`, with the pairs numbered in the order in which the batches hold them now.
+        sizes: Pairs of each batch that is left, int64; a last one that is shorter stays the last.
+        labels: As in `compose_batches`; no batch holds one twice now.
+        hardness: As in `compose_batches`, like all further arguments.
+        neighbourhood: Pairs per neighbourhood.
+        method: "growth" or "sample4geo".
+        seed: Decides the order, the seeds of growth and the random part.
+    """
+    lists, sizes = torch.as_tensor(neighbours), np.asarray(sizes, np.int64)
+    compact = _compact(labels, len(lists))
+    ends_short = bool(len(sizes) > 1 and sizes[-1] < sizes[:-1].min())
+    # As in `plan_batches`: a short one first, the others from the largest on. It fits, for it does now.
+    largest_first = -np.sort(-sizes[: len(sizes) - ends_short])
+    plan = Plan(
+        np.append(sizes[-1:], largest_first) if ends_short else largest_first, ends_short, np.bincount(compact), 0
+    )
+    near = _near(lists, lists_width(method) if hardness > 0 else 0)
+    return _composed(
+        near, compact, plan, neighbourhood, hardness, method, NEIGHBOUR_SELECT, np.random.default_rng(seed)
+    )
+
+
+def _compact(labels: Any, n: int) -> Array:
+    """Number the labels from 0 on, int32; by default every pair has its own."""
+    groups = torch.arange(n) if labels is None else checked_labels("labels", labels, n).cpu()
+    numbered: Array = np.unique(groups.numpy(), return_inverse=True)[1].astype(np.int32)
+    return numbered
+
+
+def _near(lists: Tensor, width: int) -> Array:
+    """Return the lists that composition looks at, int32, as a copy: "sample4geo" draws from it in place."""
+    near: Array = lists[:, :width].cpu().to(torch.int32, copy=True).contiguous().numpy()
+    return near
 
 
 def _composed(
     near: Array,
     labels: Array,
-    counts: Array,
     plan: Plan,
-    chunk: int,
+    neighbourhood: int | None,
     hardness: float,
     method: str,
     select: int,
     rng: np.random.Generator,
 ) -> Batches:
-    n, num_batches = len(labels), len(plan.sizes)
+    n, num_batches, counts = len(labels), len(plan.sizes), np.bincount(labels)
+    chunk = neighbourhood or int(max(plan.sizes, default=1))
     order = rng.permutation(n).astype(np.int32)
     members = order[np.argsort(labels[order], kind="stable")]
     classes = Classes(labels, np.concatenate([[0], np.cumsum(counts)]), members)

@@ -96,6 +96,12 @@ class CodeMemory(Memory):
         for reservoir in self.reservoirs.values():
             reservoir.exchange()
 
+    def take_flips(self) -> float | None:
+        """Return the fraction of bits that flipped between two looks at a sample since the last call, on all ranks."""
+        mine = torch.stack([stream.take_flips() for stream in self.streams.values()]).sum(0)
+        flipped, bits = (ranks.add_up(mine) if ranks.is_distributed() else mine).tolist()
+        return flipped / bits if bits else None
+
     def end_epoch(self, epoch: int) -> None:
         """Centre the next codes by this epoch's mean, and let "auto" choose the bits to search."""
         for stream in self.streams.values():

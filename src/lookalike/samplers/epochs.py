@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypedDict
 
 import numpy as np
@@ -15,6 +16,7 @@ from lookalike.samplers import states
 from lookalike.samplers.composition import Composed, Composition
 from lookalike.samplers.iteration import EpochIterator, OwnBatches, Place
 from lookalike.samplers.memory import Memory
+from lookalike.samplers.warm_start import LOOKS, WarmStart, WarmStartMode
 from lookalike.utils import ranks
 from lookalike.utils.checks import checked_positive
 from lookalike.utils.tensors import check_one_dimension, checked_ids, checked_towers
@@ -45,6 +47,7 @@ class MiningOptions(EpochOptions, total=False):
     neighbourhood: int | None
     method: str
     filters: Filters
+    refresh_every: int | None
     rearrange: Rearrange | None
 
 
@@ -70,6 +73,9 @@ class EpochBatchSampler(BatchSampler):
         filters: Which neighbours count as hard negatives. Ids in its `exclude` are samples, or pairs. They are left
             out of the search; pass `exclude` to the loss for those that meet in a batch anyway.
         guard: Keeps likely false negatives apart; needs a memory of codes.
+        warm_start: What to do with embeddings that were observed before the first epoch: True composes it from them,
+            False does not, "auto" only if their codes show that the model is ready; see `WarmStart`. Floats are used.
+        refresh_every: Compose the rest of the epoch anew every so many batches, from what was observed by then.
         rearrange: Called with the batches of every epoch before they are dealt out: `ids` int32 and `offsets`, the
             labels that must not meet (or None) and a random generator. It may exchange ids between batches, in place.
         seed: Decides the order; the same on all ranks.
@@ -92,6 +98,8 @@ class EpochBatchSampler(BatchSampler):
         method: str = "growth",
         filters: Filters | None = None,
         guard: Guard | None = None,
+        warm_start: WarmStartMode = "auto",
+        refresh_every: int | None = None,
         rearrange: Rearrange | None = None,
         seed: int = 0,
         drop_last: bool = False,
@@ -107,6 +115,9 @@ class EpochBatchSampler(BatchSampler):
         self.composition = Composition(k, hardness, neighbourhood, method, filters, guard, rearrange)
         self.composition.exclude(pairing.num_samples)  # raises for lists that do not fit
         self.shard, self.seed = shard, seed
+        self.warm_start = WarmStart(warm_start)
+        self.refresh_every = None if refresh_every is None else checked_positive("refresh_every", refresh_every)
+        self._renewed = 0  # the batch up to which it was decided whether to compose the rest of the epoch anew
         self.sampler = range(self.num_samples)  # torch's batch samplers have this attribute, and loaders look at it
         self._place = Place()
         self._composed: Composed | None = None  # all ranks' batches
@@ -149,6 +160,15 @@ class EpochBatchSampler(BatchSampler):
         self.composition.hardness = fraction
 
     @property
+    def wants_warm_start(self) -> bool:
+        """Whether embeddings of the whole training set would be used if they were observed now, before the first epoch.
+
+        If so, embed it once, without gradients, and `observe` it, in any batches, before the first `iter`.
+        """
+        is_new = self.epoch == 0 and self._composed is None and self._memory.dim is None
+        return is_new and self._memory.has_codes and self.warm_start.mode is not False
+
+    @property
     def kept_bytes(self) -> int:
         """Bytes of memory kept from one epoch to the next."""
         return self._memory.nbytes
@@ -169,11 +189,12 @@ class EpochBatchSampler(BatchSampler):
             self._memory.exchange()
             self._memory.end_epoch(self.epoch)
             self._warn_of_missing()
-            self._composed = Composed(*ranks.from_first(self._compose))
+            knows = self.warm_start.begin(self._memory, self.pairing) if self.epoch == 0 else True
+            self._composed = Composed(*ranks.from_first(partial(self._compose, self._memory if knows else Memory())))
             self._take_share()
         assert self._batches is not None  # noqa: S101 - as composed
         self._place.restart_at(self._place.start)
-        return EpochIterator(self._batches, self._place)
+        return EpochIterator(self._batches, self._place, self._renew)
 
     def set_epoch(self, epoch: int) -> None:
         """Go to an epoch; nothing happens if it has begun already."""
@@ -250,6 +271,8 @@ class EpochBatchSampler(BatchSampler):
             "cursor": cursor,
             "follows_observations": self._place.follows_observations,
             "composed": None if self._composed is None else list(self._composed),
+            "renewed": self._renewed,
+            "is_warm": self.warm_start.is_used,
             "kept": self._memory.state_dict(),
         }
 
@@ -280,6 +303,7 @@ class EpochBatchSampler(BatchSampler):
         self._place.is_finished = cursor >= len(self)
         self._place.follows_observations = state["follows_observations"]
         self._composed = None if state["composed"] is None else Composed(*state["composed"])
+        self._renewed, self.warm_start.is_used = state["renewed"], state["is_warm"]
         self._agreed_on = None
         self._take_share()
         if changed := states.differences(state["adjustable"], self.composition.adjustable(self.num_samples)):
@@ -327,6 +351,7 @@ class EpochBatchSampler(BatchSampler):
         self._left_out_before = left_out if was_whole else None
         self._place.go_to(epoch)
         self._composed = self._batches = None
+        self._renewed = 0
 
     def _take_share(self) -> None:
         if self._composed is None:
@@ -338,10 +363,33 @@ class EpochBatchSampler(BatchSampler):
             ids, offsets = ranks.share(ids, offsets, rank, world_size, self.pairing.ids_per_pair)
         self._batches = OwnBatches(ids, offsets)
 
-    def _compose(self) -> list[Tensor]:
+    def _renew(self, batch: int) -> OwnBatches:
+        """Compose the rest of the epoch anew, from a batch on, if it is time to; return the batches of the epoch."""
+        assert self._batches is not None  # noqa: S101 - as composed
+        if batch <= self._renewed:
+            return self._batches
+        self._renewed = batch
+        memory = None
+        is_watched = self.epoch == 0 and self.warm_start.is_used and batch % max(1, len(self) // LOOKS) == 0
+        if is_watched and self.warm_start.look(self._memory):
+            memory = Memory()  # which knows nothing: the rest is random
+        if memory is None and self.refresh_every and batch % self.refresh_every == 0:
+            self._memory.exchange()
+            memory = self._memory
+        if memory is not None:
+            self._composed = Composed(*ranks.from_first(partial(self._compose_rest, memory, batch)))
+            self._take_share()
+        return self._batches
+
+    def _compose_rest(self, memory: Memory, first: int) -> list[Tensor]:
+        assert self._composed is not None  # noqa: S101 - as composed
+        seeds = [self.seed, self.epoch, first]
+        return list(self.composition.compose_rest(self.pairing, memory, self._composed, first, seeds))
+
+    def _compose(self, memory: Memory) -> list[Tensor]:
         seeds = [self.seed, self.epoch]
         options = {"num_batches": len(self), **self._plan_options()}
-        composed = self.composition.compose(self.pairing, self._memory, seeds, **options)
+        composed = self.composition.compose(self.pairing, memory, seeds, **options)
         self._report_left_out(int(composed.num_left_out))
         return list(composed)
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from torch import Tensor
 
 MAX_SKIPPED = 64  # batches after the last observed one that are compared with what is observed; training skips few
@@ -82,13 +84,17 @@ class EpochIterator(Iterator[list[int]]):
     Args:
         batches: Those of the epoch.
         place: Updated with what was yielded, as long as it is in the same epoch.
+        renew: Called with the number of the batch that comes next; returns the batches of the epoch, of which those not
+            yielded yet may have changed.
     """
 
-    def __init__(self, batches: OwnBatches, place: Place) -> None:
-        self._batches, self._place = batches, place
+    def __init__(self, batches: OwnBatches, place: Place, renew: Callable[[int], OwnBatches]) -> None:
+        self._batches, self._place, self._renew = batches, place, renew
         self._epoch, self._position = place.epoch, place.start
 
     def __next__(self) -> list[int]:
+        if self._epoch == self._place.epoch and self._position < len(self._batches):
+            self._batches = self._renew(self._position)
         if self._position >= len(self._batches):
             raise StopIteration
         batch = self._batches[self._position]

@@ -15,6 +15,7 @@ from lookalike.samplers.pairing import make_pairing
 if TYPE_CHECKING:
     from lookalike.analysis.bits import BitsPlan
     from lookalike.codes import CodeTable
+    from lookalike.samplers.warm_start import WarmStartMode
 
 
 class LSHBatchSampler(EpochBatchSampler):
@@ -36,6 +37,9 @@ class LSHBatchSampler(EpochBatchSampler):
         guard: Keep likely false negatives apart: classes of which more than half of the samples see a neighbour of
             the other class at more than `guard` times the cosine of their nearest positive, both estimated from the
             bits. None keeps nothing apart; 0.95 keeps most false negatives apart, 1.0 fewer.
+        warm_start: What to do with embeddings observed before the first epoch: True composes it from them, False does
+            not; "auto" does if their codes show that the model is ready, and gives it up for the rest of the epoch
+            once too many bits flip. `wants_warm_start` says whether to embed the training set.
         self_pairs: Pair a label's only sample with itself (two augmented views) instead of leaving it out.
         k: Hard negatives per sample to compose batches from, at most; "growth" uses 32.
         seed: Decides rotation and order; the same on all ranks.
@@ -68,6 +72,7 @@ class LSHBatchSampler(EpochBatchSampler):
         target_overlap: float = TARGET,
         center: float = CENTER,
         guard: float | None = None,
+        warm_start: WarmStartMode = "auto",
         self_pairs: bool = False,
         k: int = NEIGHBOURS,
         seed: int = 0,
@@ -78,7 +83,9 @@ class LSHBatchSampler(EpochBatchSampler):
             pairing, bits, max_bits=max_bits, target_overlap=target_overlap, k=k, center=center, seed=seed
         )
         keep_apart = None if guard is None else Guard(guard)
-        super().__init__(pairing, batch_size, memory=self._codes, guard=keep_apart, k=k, seed=seed, **options)
+        super().__init__(
+            pairing, batch_size, memory=self._codes, guard=keep_apart, warm_start=warm_start, k=k, seed=seed, **options
+        )
 
     @property
     def memory(self) -> CodeMemory:

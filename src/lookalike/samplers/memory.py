@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import torch
+
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -14,6 +16,12 @@ class Remembered(NamedTuple):
     ids: Tensor  # int64 [m], ascending
     query: Tensor  # [m, width]
     reference: Tensor | None  # [m, width]; None where queries are searched among themselves
+
+    def among(self, ids: Tensor) -> Remembered:
+        """Return the rows of these samples only."""
+        kept = torch.isin(self.ids, ids)
+        rows = kept.to(self.query.device)
+        return Remembered(self.ids[kept], self.query[rows], None if self.reference is None else self.reference[rows])
 
 
 class Memory:
@@ -40,6 +48,13 @@ class Memory:
 
     def end_epoch(self, epoch: int) -> None:
         """Prepare what was written for the composition of an epoch."""
+
+    def take_flips(self) -> float | None:
+        """Return the fraction of bits that flipped between two looks at a sample since the last call, on all ranks.
+
+        Every rank calls it. None if no sample was seen twice, or no codes are kept.
+        """
+        return None
 
     def rows(self, k: int) -> Remembered | None:  # noqa: ARG002 - others use it
         """Return the rows to search for k neighbours each, on the best device for that; None if nothing is known."""

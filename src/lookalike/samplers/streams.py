@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -46,6 +47,7 @@ class CodeStream:
         self._fresh = torch.zeros_like(self.table.marks)  # bits: samples seen since the last exchange
         self._num_refused = 0
         self.refused_before = 0  # rows of the last epoch that were not finite
+        self._flipped = torch.zeros(2, dtype=torch.int64)  # bits that differ from the older code, of how many
         self.has_collapsed = False  # whether the embeddings of the last epoch were almost one point
         self._state: dict[str, Any] = {}
 
@@ -88,8 +90,22 @@ class CodeStream:
         if not bool(finite.all()):
             self._refuse(ids[~finite])
             ids, codes = ids[finite], codes[finite]
+        self._count_flips(ids, codes)
         self.table.put(ids, codes)
         mark(self._fresh, ids)
+
+    def _count_flips(self, ids: Tensor, codes: Tensor) -> None:
+        known = self.table.has(ids)
+        before = self.table.codes[ids[known]].numpy()
+        flipped = int(np.bitwise_count(before ^ codes[known].numpy()).sum(dtype=np.int64))
+        self._flipped += torch.tensor([flipped, before.size * 8])
+
+    def take_flips(self) -> Tensor:
+        """Return how many bits differ from the older code of the same sample, and of how many, since the last call."""
+        self.flush()
+        flipped = self._flipped.clone()
+        self._flipped.zero_()
+        return flipped
 
     def _refuse(self, ids: Tensor) -> None:
         if self._num_refused == 0:
@@ -160,6 +176,7 @@ class CodeStream:
             codes=self.table.codes,
             marks=self.table.marks,
             fresh=self._fresh,
+            flipped=self._flipped,
             aside=self.gathering.state_dict(),
             total=self._total,
             shared=self._shared,
@@ -176,6 +193,7 @@ class CodeStream:
         states.check_tensor(state, "codes", torch.uint8, self.table.codes.shape)
         for name in ("marks", "fresh"):
             states.check_tensor(state, name, torch.uint8, self.table.marks.shape)
+        states.check_tensor(state, "flipped", torch.int64, [2])
         states.entry(state, "has_epoch_mean", bool)
         dim = None
         if states.optional(state, "hasher", dict) is not None:
@@ -203,6 +221,7 @@ class CodeStream:
         self.table.codes.copy_(state["codes"])
         self.table.marks.copy_(state["marks"])
         self._fresh.copy_(state["fresh"])
+        self._flipped.copy_(state["flipped"])
         self._total = None if state["total"] is None else state["total"].clone()
         self._shared = None if state["shared"] is None else state["shared"].clone()
         self._has_epoch_mean = state["has_epoch_mean"]
@@ -215,6 +234,7 @@ class CodeStream:
         if not is_own:
             self.gathering.clear()
             self._fresh.zero_()
+            self._flipped.zero_()
             self._total = None
         if self._state:  # keep a state that was handed out before up to date
             self._update_state()

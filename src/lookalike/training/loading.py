@@ -73,8 +73,18 @@ def moved(x: Any, device: torch.device) -> Any:
     return x.to(device, non_blocking=True) if isinstance(x, Tensor) else x
 
 
+def embed(model: nn.Module, view: Callable[[Tensor], Any], n: int, **options: Any) -> Tensor:
+    """Embed samples 0 to n - 1, float32 `[n, dim]`, on the model's device, with the arguments of `embedded`."""
+    embeddings = torch.empty(0)
+    for ids, part in embedded(model, view, n, **options):
+        if len(embeddings) == 0:
+            embeddings = torch.empty((n, *part.shape[1:]), device=part.device)
+        embeddings[ids.to(part.device)] = part
+    return embeddings
+
+
 @torch.no_grad()
-def embed(
+def embedded(
     model: nn.Module,
     view: Callable[[Tensor], Any],
     n: int,
@@ -83,8 +93,10 @@ def embed(
     precision: torch.dtype = torch.float32,
     check: Callable[[], None] | None = None,
     progress: bool = False,
-) -> Tensor:
-    """Embed samples 0 to n - 1, float32 `[n, dim]`, on the model's device; leaves the model in evaluation mode.
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Embed samples 0 to n - 1 some at a time: yield ids and float32 `[len(ids), dim]`, on the model's device.
+
+    Leaves the model in evaluation mode.
 
     Args:
         model: The model.
@@ -101,19 +113,14 @@ def embed(
     model.eval()
     device = next(model.parameters()).device
     prepare = getattr(model, "prepare", lambda x: x)
-    jobs = (partial(lambda ids: prepare(read(view, ids)), ids) for ids in torch.split(torch.arange(n), batch_size))
-    embeddings, done = torch.empty(0), 0
-    with (
-        progress_bar(f"embedding {n:,} samples", n, shown=progress) as bar,
-        torch.autocast(device.type, precision, enabled=precision != torch.float32),
-    ):
-        for x in read_ahead(jobs, batches_ahead(device)):
-            part = model(moved(x, device)).float()
-            if done == 0:
-                embeddings = torch.empty((n, *part.shape[1:]), device=part.device)
-            embeddings[done : done + len(part)] = part
-            done += len(part)
+    jobs = (
+        partial(lambda ids: (ids, prepare(read(view, ids))), ids) for ids in torch.split(torch.arange(n), batch_size)
+    )
+    with progress_bar(f"embedding {n:,} samples", n, shown=progress) as bar:
+        for ids, x in read_ahead(jobs, batches_ahead(device)):
+            with torch.autocast(device.type, precision, enabled=precision != torch.float32):
+                part = model(moved(x, device)).float()
+            yield ids, part
             bar.advance(len(part))
             if check is not None:
                 check()
-    return embeddings

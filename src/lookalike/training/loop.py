@@ -25,7 +25,7 @@ from lookalike.evaluation import evaluate
 from lookalike.samplers import LSHBatchSampler
 from lookalike.training.encoders import model_name
 from lookalike.training.errors import DivergenceError
-from lookalike.training.loading import batches_ahead, embed, moved, read, read_ahead
+from lookalike.training.loading import batches_ahead, embed, embedded, moved, read, read_ahead
 from lookalike.training.results import EpochMetrics
 from lookalike.training.settings import WITHOUT_MINING
 from lookalike.training.strategies import (
@@ -78,6 +78,7 @@ class TrainingLoop:
         self.scaler = torch.amp.GradScaler(enabled=self.precision == torch.float16)
         self.tracker = OverlapTracker(n, data.train.labels) if settings.track_overlap else None
         self.num_steps = settings.epochs * len(self.sampler)
+        self.is_warm = not self.sampler.wants_warm_start
         self.epoch = self.step = 0
         self.history: list[EpochMetrics] = []  # begins with epoch 0, the model before its first step
         self._begin_epoch()
@@ -136,6 +137,8 @@ class TrainingLoop:
         self.model.train()
         with self._timed("epoch"), progress_bar(self._headline(), len(self.sampler), shown=self.progress) as bar:
             with self._timed("mining"):
+                if not self.is_warm:
+                    self.warm_start()
                 if self.settings.sampler == "full" and self.epoch > 0 and not self.losses:
                     self.refresh()
                 batches = iter(self.sampler)
@@ -214,6 +217,25 @@ class TrainingLoop:
         self.hardness += hardness
         self._pending = []
 
+    def warm_start(self) -> None:
+        """Let the sampler observe the whole training set, as the steps will see it, with the weights as they are."""
+        part, n = self.train_part, self.sampler.num_samples
+        seed = zlib.crc32(f"{self.settings.seed} warm start".encode())
+        views = [lambda ids: part.queries(ids, seed), lambda ids: part.references(ids, seed)]
+        names = ("query", "reference") if self.sampler.paired else ("embeddings",)
+        try:
+            towers = (self._embedded(view, n) for view, _ in zip(views, names, strict=False))
+            for parts in zip(*towers, strict=True):
+                ids = parts[0][0]
+                self.sampler.observe(
+                    ids, **{name: F.normalize(x, dim=1) for name, (_, x) in zip(names, parts, strict=True)}
+                )
+        except BaseException:
+            self.sampler = make_sampler(self.data.train, self.settings, self.data.train_exclude)  # not half warm
+            raise
+        self.is_warm = True
+        self.model.train()
+
     def refresh(self) -> None:
         """Give the sampler embeddings of the whole training set with the current weights."""
         sampler, plain = cast("PreEpochBatchSampler", self.sampler), self.train_part.plain
@@ -263,11 +285,22 @@ class TrainingLoop:
 
     def _embed(self, view: Callable[[Tensor], Any], n: int) -> Tensor:
         """Embed samples 0 to n - 1 without gradients: float32 [n, dim]."""
-        batch_size = max(EMBEDDING_BATCH, 2 * self.settings.pairs_per_batch)  # fits, for a step does with gradients
-        options: dict[str, Any] = {"precision": self.precision, "check": self.check, "progress": self.progress}
-        embeddings = embed(self.model, view, n, batch_size=batch_size, **options)
+        embeddings = embed(self.model, view, n, **self._embedding_options())
         self.model.train()
         return embeddings
+
+    def _embedded(self, view: Callable[[Tensor], Any], n: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """Embed samples 0 to n - 1 without gradients, some at a time: yields ids and float32 [len(ids), dim]."""
+        return embedded(self.model, view, n, **self._embedding_options())
+
+    def _embedding_options(self) -> dict[str, Any]:
+        batch_size = max(EMBEDDING_BATCH, 2 * self.settings.pairs_per_batch)  # fits, for a step does with gradients
+        return {
+            "batch_size": batch_size,
+            "precision": self.precision,
+            "check": self.check,
+            "progress": self.progress,
+        }
 
     def state_dict(self) -> dict[str, Any]:
         """Return everything that the rest of the run depends on."""
@@ -281,6 +314,7 @@ class TrainingLoop:
             "sampler": self.sampler.state_dict(len(self.losses) if self.sampler.epoch == self.epoch else None),
             "random": [torch.get_rng_state(), *(torch.cuda.get_rng_state_all() if self.device.type == "cuda" else [])],
             "tracker": None if self.tracker is None else self.tracker.state_dict(),
+            "is_warm": self.is_warm,
             "epoch": self.epoch,
             "step": self.step,
             "history": [epoch.as_json() for epoch in self.history],
@@ -296,7 +330,7 @@ class TrainingLoop:
         torch.set_rng_state(state["random"][0])
         if self.device.type == "cuda" and len(state["random"]) == 1 + torch.cuda.device_count():
             torch.cuda.set_rng_state_all(state["random"][1:])
-        self.epoch, self.step = state["epoch"], state["step"]
+        self.is_warm, self.epoch, self.step = state["is_warm"], state["epoch"], state["step"]
         self.history = [EpochMetrics.from_json(epoch) for epoch in state["history"]]
         for name, value in state["this_epoch"].items():
             setattr(self, name, value)

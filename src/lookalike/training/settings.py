@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 Sampler = Literal["random", "batchhard", "full", "incremental", "lsh"]
 Method = Literal["growth", "sample4geo"]
+WarmStart = Literal["auto", "on", "off"]
 
 SAMPLERS: dict[Sampler, str] = {
     "random": "random batches",
@@ -27,6 +28,7 @@ SAMPLERS: dict[Sampler, str] = {
 }
 WITHOUT_MINING = ("random", "batchhard")
 RANGES = {
+    "center": Range(0, 1, with_high=True),
     "target_overlap": Range(0, 1, with_low=False, with_high=True),
     "learning_rate": Range(0, with_low=False),
     "weight_decay": Range(0),
@@ -59,6 +61,8 @@ class Settings:
     and lsh:auto set the bits as well."""
     bits: int | Literal["auto"] = 512
     """Code length, or "auto" to choose it after every epoch; ignored unless the sampler is "lsh"."""
+    center: float = 1.0
+    """Fraction of the mean embedding to subtract before hashing; ignored unless the sampler is "lsh"."""
     target_overlap: float = 0.5
     """Fraction of the true neighbours that bits="auto" aims to find; ignored for other bits."""
     epochs: int = 10
@@ -82,6 +86,12 @@ class Settings:
     neighbourhood: int | None = 32
     """Pairs per neighbourhood: a larger batch holds several neighbourhoods of lookalikes, a smaller one is one; None
     makes every batch one. Ignored by "random", "batchhard" and the method "sample4geo"."""
+    warm_start: WarmStart = "auto"
+    """Embed the training set once before the first epoch, so that it is mined too: on, off, or auto, which uses the
+    codes only if they show that the model is ready for hard batches. Ignored unless the sampler is "lsh"."""
+    refresh_every: int | None = None
+    """Steps after which the rest of the epoch is composed anew, from the embeddings seen by then; None for never.
+    Ignored by "random" and "batchhard"."""
     method: Method = "growth"
     """How to compose batches from neighbours: growth or sample4geo; ignored by "random" and "batchhard"."""
     guard: float | None = None
@@ -99,12 +109,14 @@ class Settings:
     def __post_init__(self) -> None:
         check_choice("sampler", self.sampler, get_args(Sampler))
         check_choice("method", self.method, get_args(Method))
+        check_choice("warm_start", self.warm_start, get_args(WarmStart))
         if self.bits != "auto":
             checked_bits(self.bits)
         for name, low in (("epochs", 1), ("pairs_per_batch", 2), ("evaluate_every", 0), ("seed", 0)):
             checked_integer(name, getattr(self, name), low)
-        if self.neighbourhood is not None:
-            checked_integer("neighbourhood", self.neighbourhood, 1)
+        for name in ("neighbourhood", "refresh_every"):
+            if getattr(self, name) is not None:
+                checked_integer(name, getattr(self, name), 1)
         for name, allowed in RANGES.items():
             if name != "guard" or self.guard is not None:
                 allowed.check(name, getattr(self, name))
@@ -151,6 +163,9 @@ class Settings:
         used = {
             "bits": is_lsh,
             "guard": is_lsh,
+            "center": is_lsh,
+            "warm_start": is_lsh,
+            "refresh_every": mines,
             "target_overlap": is_lsh and self.bits == "auto",
             "hardness": mines,
             "neighbourhood": mines,

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from lookalike.training.settings import Settings
     from lookalike.utils.lists import Lists
 
+WARM_STARTS: dict[str, Any] = {"auto": "auto", "on": True, "off": False}
 HARD_FRACTION = 0.5  # of the negatives, for BatchHard
 
 
@@ -55,11 +56,18 @@ def make_sampler(part: Sampled, settings: Settings, exclude: Lists | None = None
         "hardness": settings.hardness,
         "neighbourhood": settings.neighbourhood,
         "method": settings.method,
+        "refresh_every": settings.refresh_every,
     }
     if settings.sampler != "lsh":
         return PreEpochBatchSampler(part.labels, mode=settings.sampler, **common)
     return LSHBatchSampler(
-        part.labels, bits=settings.bits, target_overlap=settings.target_overlap, guard=settings.guard, **common
+        part.labels,
+        bits=settings.bits,
+        center=settings.center,
+        target_overlap=settings.target_overlap,
+        guard=settings.guard,
+        warm_start=WARM_STARTS[settings.warm_start],
+        **common,
     )
 
 

@@ -1,0 +1,115 @@
+"""Readiness for hard batches, from codes alone: does the model find a sample's positive among its lookalikes?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from lookalike.search import hamming_topk
+from lookalike.utils.tensors import checked_codes, checked_labels
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from lookalike.utils.arrays import Array
+
+RANKS = (1, 8, 32, 128)
+ANCHORS = 2048  # the standard error of a fraction is then below .011
+MEMBERS = 64  # positives that an anchor is compared with, at most
+DECISIVE_RANK = 32
+ENOUGH = 0.5
+
+
+@dataclass(frozen=True)
+class Readiness:
+    """How often a sample's nearest positive is nearer than its k-th nearest negative."""
+
+    beats: dict[int, float]
+    """By k, the fraction of the anchors whose positive is nearer than their k-th negative; a tie does not count."""
+    anchors: int
+    """Samples that were looked at."""
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether hard batches may be expected to help from the first step."""
+        return self.beats[DECISIVE_RANK] >= ENOUGH
+
+
+def measure_readiness(
+    codes: Any, labels: Any, *, reference: Any = None, population: int | None = None, seed: int = 0
+) -> Readiness:
+    """Measure how often a sample's nearest positive is nearer than its 1st, 8th, 32nd and 128th negative.
+
+    A model that does not know the task yet finds its positives no sooner than anything else; its hard negatives are
+    noise, and batches of them teach it little.
+
+    Args:
+        codes: Packed codes, uint8 `[n, bits / 8]`; with `reference`, those of the queries.
+        labels: Integers `[n]`: samples, or pairs, with the same label are positives.
+        reference: Codes of the references of the same pairs, for two towers.
+        population: How many samples there are, if these are a random choice of them. Ranks are scaled accordingly.
+        seed: Decides which samples are looked at, if there are many.
+
+    Examples:
+        >>> import torch
+        >>> codes = torch.tensor([[0b0000], [0b0001], [0b1110], [0b1111]], dtype=torch.uint8)
+        >>> measure_readiness(codes, [0, 0, 1, 1]).beats[1]
+        1.0
+        >>> measure_readiness(codes, [0, 1, 0, 1]).beats[1]
+        0.0
+    """
+    query = checked_codes("codes", codes)
+    classes = checked_labels("labels", labels, len(query)).cpu().numpy()
+    among = query if reference is None else checked_codes("reference", reference)
+    mates = _Mates(classes, with_itself=reference is not None)
+    able = np.flatnonzero(mates.count > 0)
+    anchors = np.sort(np.random.default_rng(seed).permutation(able)[:ANCHORS])
+    if len(anchors) == 0:
+        return Readiness(dict.fromkeys(RANKS, 0.0), 0)
+    nearest = _nearest_positives(query, among, mates, anchors)
+    scale = 1.0 if population is None or population <= len(query) else (len(query) - 1) / (population - 1)
+    scaled = {k: max(1, round(k * scale)) for k in RANKS}
+    chosen, own = torch.from_numpy(anchors).to(query.device), torch.from_numpy(classes)
+    negatives = hamming_topk(
+        query[chosen], among, max(scaled.values()), query_labels=own[chosen.cpu()], reference_labels=own
+    ).distances.cpu()
+    kth = {k: negatives[:, rank - 1].numpy() for k, rank in scaled.items()}
+    return Readiness(
+        {k: float(((nearest < limit) | (limit < 0)).mean()) for k, limit in kth.items()},  # -1: fewer than k negatives
+        len(anchors),
+    )
+
+
+class _Mates:
+    """The other samples of a sample's label, by number."""
+
+    def __init__(self, labels: Array, *, with_itself: bool) -> None:
+        self._first = 0 if with_itself else 1
+        self._sorted = np.argsort(labels, kind="stable")
+        _, self._starts, sizes = np.unique(labels[self._sorted], return_index=True, return_counts=True)
+        self._class = np.unique(labels, return_inverse=True)[1]
+        self._place = np.empty(len(labels), np.int64)
+        self._place[self._sorted] = np.arange(len(labels))
+        self._sizes = sizes[self._class]
+        self.count = self._sizes - self._first
+
+    def numbered(self, j: int, samples: Array) -> Array:
+        """Return the j-th mate of each sample; samples with fewer get one of theirs again."""
+        start, size = self._starts[self._class[samples]], self._sizes[samples]
+        mates: Array = self._sorted[start + (self._place[samples] - start + self._first + j) % size]
+        return mates
+
+
+def _nearest_positives(query: Tensor, reference: Tensor, mates: _Mates, anchors: Array) -> Array:
+    """Return the distance of each anchor to its nearest positive."""
+    own = query[torch.from_numpy(anchors).to(query.device)].cpu().numpy()
+    nearest = np.full(len(anchors), np.iinfo(np.int64).max)
+    for j in range(min(MEMBERS, int(mates.count[anchors].max()))):
+        able = np.flatnonzero(mates.count[anchors] > j)
+        mate = torch.from_numpy(mates.numbered(j, anchors[able])).to(reference.device)
+        apart = np.bitwise_count(own[able] ^ reference[mate].cpu().numpy()).sum(1, dtype=np.int64)
+        nearest[able] = np.minimum(nearest[able], apart)
+    return nearest
