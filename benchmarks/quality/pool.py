@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterator
 from multiprocessing import connection
 from pathlib import Path
+from typing import NamedTuple
 
 from benchmarks.quality.cells import Cell
 from benchmarks.quality.worker import Outcome, work
@@ -16,23 +17,26 @@ GRACE = 25  # seconds between asking a process to save and killing it
 LOADED_FIRST = 0.5  # of the longest cell's time: shorter ones wait, even if their data are loaded
 
 
-def trained(
-    cells: list[Cell], inputs: Path, runs: Path, jobs: int, deadline: float = float("inf")
-) -> Iterator[tuple[Cell, Outcome]]:
-    """Yield cells with their outcomes, as they end.
+class Pool(NamedTuple):
+    """Where and how to train cells."""
 
-    Args:
-        cells: What to train.
-        inputs: The folder of inputs.
-        runs: The folder of the runs.
-        jobs: Processes.
-        deadline: Time on the monotonic clock at which running cells are saved and stopped; Ctrl-C and SIGTERM do the
-            same.
-    """
+    inputs: Path
+    """The folder of inputs."""
+    runs: Path
+    """The folder of the runs."""
+    jobs: int
+    """Processes."""
+    limit: float | None = None
+    """Seconds after which running cells are saved and stopped; Ctrl-C and SIGTERM do the same."""
+
+
+def trained(cells: list[Cell], pool: Pool, began: float) -> Iterator[tuple[Cell, Outcome]]:
+    """Yield cells with their outcomes, as they end; `began` is the time on the monotonic clock to count from."""
+    deadline = float("inf") if pool.limit is None else began + pool.limit
     waiting = sorted(cells, key=lambda cell: -cell.seconds)
-    logs = runs / "logs"
+    logs = pool.runs / "logs"
     logs.mkdir(parents=True, exist_ok=True)
-    workers = [_Worker(inputs, runs, logs / f"{i}.log") for i in range(min(jobs, len(cells)))]
+    workers = [_Worker(pool.inputs, pool.runs, logs / f"{i}.log") for i in range(min(pool.jobs, len(cells)))]
     try:
         with stop_requests() as request:
             while True:
