@@ -36,7 +36,7 @@ def trained(cells: list[Cell], pool: Pool, began: float) -> Iterator[tuple[Cell,
     waiting = sorted(cells, key=lambda cell: -cell.seconds)
     logs = pool.runs / "logs"
     logs.mkdir(parents=True, exist_ok=True)
-    workers = [_Worker(pool.inputs, pool.runs, logs / f"{i}.log") for i in range(min(pool.jobs, len(cells)))]
+    workers = [_Worker(pool, logs / f"{i}.log") for i in range(min(pool.jobs, len(cells)))]
     try:
         with stop_requests() as request:
             while True:
@@ -54,6 +54,8 @@ def trained(cells: list[Cell], pool: Pool, began: float) -> Iterator[tuple[Cell,
                     for worker in workers:
                         worker.stop()
     finally:
+        for worker in workers:
+            worker.dismiss()
         for worker in workers:
             worker.close()
 
@@ -73,8 +75,8 @@ def _next(waiting: list[Cell], worker: "_Worker") -> Cell:
 class _Worker:
     """A process with the cell that it trains."""
 
-    def __init__(self, inputs: Path, runs: Path, log: Path) -> None:
-        self._arguments = inputs, runs, log
+    def __init__(self, pool: Pool, log: Path) -> None:
+        self._arguments = pool.inputs, pool.runs, log, pool.jobs > 1
         self.cell: Cell | None = None
         self._start()
 
@@ -116,14 +118,18 @@ class _Worker:
         elif time.monotonic() > self._kill_at:
             self._process.kill()
 
-    def close(self) -> None:
-        """End the process, which does nothing by now unless something failed here."""
-        if self.cell is None and self._process.is_alive():
+    def dismiss(self) -> None:
+        """Let the process end if it is idle, and stop it otherwise."""
+        if not self._process.is_alive():
+            return
+        if self.cell is None:
             self.connection.send(None)
-            self._process.join(GRACE)
-        if self._process.is_alive():
+        else:
             self._process.terminate()
-            self._process.join(GRACE)
+
+    def close(self) -> None:
+        """Wait for the process to end."""
+        self._process.join(GRACE)
         if self._process.is_alive():
             self._process.kill()
         self.connection.close()

@@ -19,7 +19,7 @@ import torch
 
 from benchmarks.quality.cells import Cell
 from benchmarks.quality.loops import ObservedLoop
-from benchmarks.quality.triplets import with_mined_negatives
+from benchmarks.quality.tokens import make_encoder_with_kept_tokens
 from lookalike.data import RetrievalData
 from lookalike.training import run
 from lookalike.training.errors import Interrupted
@@ -40,8 +40,16 @@ class Outcome:
     error: str | None = None
 
 
-def work(connection: Connection, inputs: Path, runs: Path, log: Path) -> None:
-    """Train the cells that come through the connection until None comes; answer each with an `Outcome`."""
+def work(connection: Connection, inputs: Path, runs: Path, log: Path, keeps_tokens: bool) -> None:
+    """Train the cells that come through the connection until None comes; answer each with an `Outcome`.
+
+    Args:
+        connection: To the pool.
+        inputs: The folder of inputs.
+        runs: The folder of the runs.
+        log: File for what is printed.
+        keeps_tokens: Tokenise every text once, which makes times of epochs after the first too short.
+    """
     with log.open("a") as file:
         os.dup2(file.fileno(), sys.stdout.fileno())
         os.dup2(file.fileno(), sys.stderr.fileno())
@@ -52,6 +60,8 @@ def work(connection: Connection, inputs: Path, runs: Path, log: Path) -> None:
     torch.set_num_threads(1)
     ObservedLoop.known = runs / "untrained"
     run.TrainingLoop = ObservedLoop  # type: ignore[misc]  # `train` offers no other way to observe its loop
+    if keeps_tokens:
+        run.make_encoder = make_encoder_with_kept_tokens
     loaded: dict[str, RetrievalData] = {}
     while (cell := connection.recv()) is not None:
         _State.is_busy = True
@@ -74,8 +84,11 @@ def _trained(cell: Cell, runs: Path, loaded: dict[str, RetrievalData]) -> Outcom
     folder = RunFolder(runs / cell.folder)
     name = f"{cell.source}, {cell.negatives and cell.model}, {cell.negatives}"
     if name not in loaded:
-        data = cell.source.load()
-        loaded[name] = with_mined_negatives(data, cell, runs / "negatives") if cell.negatives else data
+        loaded[name] = cell.source.load()
+        if cell.negatives:
+            from benchmarks.quality.triplets import with_mined_negatives
+
+            loaded[name] = with_mined_negatives(loaded[name], cell.model, cell.negatives, runs / "negatives")
     ObservedLoop.notes = {}
     result = run.train(loaded[name], cell.settings, out=folder.path, model=cell.model, resume=True, progress=False)
     shutil.rmtree(folder.model, ignore_errors=True)  # hundreds of runs would fill the disk
