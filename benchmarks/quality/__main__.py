@@ -32,7 +32,7 @@ from lookalike.utils.files import write_text
 CORES = os.cpu_count() or 1
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "RAYON_NUM_THREADS"), "1")
 OFFLINE = {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
-SHARED = ",".join(name for name in TABLES if name not in ALONE)
+SHARED = ",".join(name for name in TABLES if name not in ALONE and not name.startswith("compare_"))
 
 Inputs = Positional[Annotated[Path, arg(help="The folder of inputs.")]]
 Runs = Annotated[Path, arg(help="The folder of the runs.")]
@@ -125,7 +125,8 @@ def _fill(
 def _write(name: str, cells: list[Cell], records: Records, results: Path, *, only_complete: bool) -> None:
     table = records.table(name, cells)
     if table["parts"] and not (only_complete and table["missing"]):
-        write_text(results / f"{name}.json", json.dumps(table, indent=1) + "\n")
+        content = next(iter(table["parts"].values())) if name.startswith("compare_") else table
+        write_text(results / f"{name}.json", json.dumps(content, indent=1) + "\n")
 
 
 def _end(text: str, lines: int = 4) -> str:

@@ -3,12 +3,13 @@
 from typing import Any
 
 from benchmarks.quality.cells import Cell, expanded
+from benchmarks.quality.published import PAPER, PUBLISHED, entry
 from benchmarks.quality.sources import UNTRAINED
 
 SEEDS = 3
 TEXTS = ("medquad", "debian")
 
-PAPER: dict[str, Any] = {"sampler": "lsh:512", "neighbourhood": None, "warm_start": "off", "center": 1.0}
+LSH: dict[str, Any] = {**PAPER, "sampler": "lsh:512"}
 RANDOM = {"random": {"sampler": "random"}}
 DEFAULT: dict[str, dict[str, Any]] = {"default": {}}
 TRIPLETS = {
@@ -18,31 +19,30 @@ TRIPLETS = {
 ROWS = {
     **RANDOM,
     "exact incremental": {**PAPER, "sampler": "incremental"},
-    "the paper's LSH, 512 bits": PAPER,
+    "the paper's LSH, 512 bits": LSH,
     "Sample4Geo's shuffle": {**PAPER, "sampler": "incremental", "method": "sample4geo"},
     **DEFAULT,
 }
 
-# Data -> batch size -> what all rows of that batch size share. The learning rates of emoji and groceries are those that
-# the tables `rates_emoji` and `rates_grocery` chose on a validation split.
+# Data -> batch size -> what all rows of that batch size share, besides the settings that `SOURCES` declares.
 QUALITY: dict[str, dict[int, dict[str, Any]]] = {
-    "medquad": {64: {"learning_rate": 5e-5}, 256: {"learning_rate": 1e-4}},
-    "debian": {64: {"learning_rate": 5e-5}, 512: {"learning_rate": 2e-4}},
-    "emoji": {32: {"learning_rate": 3e-4}, 128: {"learning_rate": 3e-4}},
-    "grocery": {16: {"learning_rate": 1e-4}, 32: {"learning_rate": 1e-4}},
+    "medquad": {64: {}, 256: {"learning_rate": 1e-4}},
+    "debian": {64: {}, 512: {"learning_rate": 2e-4}},
+    "emoji": {32: {}, 128: {}},
+    "grocery": {16: {}, 32: {}},
     "glyphs": {32: {}, 128: {}},
     "cjk": {64: {}, 256: {}},
 }
 ONE_EPOCH: dict[str, dict[int, dict[str, Any]]] = {
-    "medquad": {64: {"learning_rate": 5e-5}},
-    "debian": {64: {"learning_rate": 5e-5}, 256: {"learning_rate": 1e-4}},
+    "medquad": {64: {}},
+    "debian": {64: {}, 256: {"learning_rate": 1e-4}},
 }
 CURVES: dict[str, dict[str, dict[str, Any]]] = {
     "size": {f"neighbourhoods of {size}": {"neighbourhood": size, "hardness": 1.0} for size in (8, 16, 32, 64)},
     "share": {f"random share {share}": {"neighbourhood": 32, "hardness": 1 - share} for share in (0.0, 0.25, 0.5)},
 }
 RATES = (1e-4, 3e-4, 1e-3)
-WARM_STARTS: dict[str, dict[str, Any]] = {"paper": PAPER, "auto": {"warm_start": "auto"}, "on": {"warm_start": "on"}}
+WARM_STARTS: dict[str, dict[str, Any]] = {"paper": LSH, "auto": {"warm_start": "auto"}, "on": {"warm_start": "on"}}
 ALONE = ("cost",)  # tables with times: one run at a time
 
 
@@ -112,6 +112,7 @@ TABLES: dict[str, list[dict[str, Any]]] = {
     "emoji_rates": _emoji_rates(),
     **{f"rates_{data}": _rates(data) for data in ("emoji", "grocery")},
     "cost": _cost(),
+    **{f"compare_{data}": [entry(data)] for data in PUBLISHED},
 }
 
 

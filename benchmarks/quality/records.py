@@ -82,7 +82,7 @@ class Records:
         """Return means over seeds as lines of text."""
         lines = []
         for part, content in self.table(name, cells)["parts"].items():
-            lines.append(f"{name}, {content['data']}, {part}:")
+            lines.append(f"{name}, {part}:")
             for row in ComparisonResult.from_json(content).rows:
                 first, tenth, rank = (row.quality[metric] for metric in ("recall@1", "recall@10", "mrr@10"))
                 spread = "" if first.sd is None else f" ±{100 * first.sd:.2f}"
@@ -100,7 +100,7 @@ class Records:
             results.setdefault(cell.row, []).append(self.result(cell))
         first = self.result(cells[0])
         table = ComparisonResult(
-            data=cells[0].data,
+            data=Path(cells[0].source.name).name,
             data_options=cells[0].source.options,
             encoder=cells[0].model["encoder"],
             description=self._records[cells[0].key]["description"],

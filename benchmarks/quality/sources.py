@@ -16,7 +16,7 @@ class Source(NamedTuple):
     model: dict[str, Any] | None
     """Arguments of `make_encoder`; the data set's recipe if None."""
     settings: dict[str, Any]
-    """Settings that differ from the data set's recipe."""
+    """Settings that differ from the data set's recipe; `rates_emoji` and `rates_grocery` chose two learning rates."""
     seconds: float
     """Rough time of an epoch while sixteen processes share a GPU; decides which cells start first."""
     needs: tuple[str, ...] = ()
