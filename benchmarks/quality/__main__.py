@@ -2,6 +2,7 @@
 
 python -m benchmarks.quality tables INPUTS [--only NAME,...] [--limit SECONDS] [--out FOLDER | --record]
 python -m benchmarks.quality run CELLS.yaml INPUTS [--limit SECONDS] [--out FOLDER]
+python -m benchmarks.quality figure [--out FILE]
 
 INPUTS holds what `benchmarks.prepare` makes, or what it makes that from. A cell that fails or is stopped does not
 affect the others; run the same command again to resume. Runs share the machine, so their times are not comparable,
@@ -23,12 +24,14 @@ from benchmarks.mps import shared_gpu
 from benchmarks.prepare.inputs import make_from_folder
 from benchmarks.quality.cells import Cell, distinct, read_cells
 from benchmarks.quality.declared import ALONE, TABLES, cells_of
+from benchmarks.quality.figure import FIGURE, draw
 from benchmarks.quality.pool import Pool, trained
 from benchmarks.quality.records import KEPT, Records
 from benchmarks.quality.sources import SOURCES
 from lookalike.samplers.warmup import compile_kernels
 from lookalike.utils.files import write_text
 
+DOCS = Path(__file__).parents[2] / "docs"
 CORES = os.cpu_count() or 1
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "RAYON_NUM_THREADS"), "1")
 OFFLINE = {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
@@ -80,6 +83,16 @@ def tables(
     if jobs > 1 and timed:
         raise ValueError(f"{timed[0]} has times, so its cells are trained one after the other: give --jobs 1.")
     _fill(wanted, pool, records, results, only_complete=committed)
+
+
+def figure(
+    out: record.Out = None,
+    results: Annotated[Path, arg(help="The folder of results.")] = record.RESULTS,
+) -> None:
+    """Draw R@1 against R@10 after one epoch, from the tables one_epoch_*; into docs/ by default."""
+    path = out or DOCS / FIGURE
+    draw(path, results)
+    print(f"Written: {path}")
 
 
 def _is_wanted(cell: Cell, rows: str | None, seeds: int | None) -> bool:
@@ -134,4 +147,4 @@ def _end(text: str, lines: int = 4) -> str:
 
 
 if __name__ == "__main__":
-    subcommand_cli_from_dict({"tables": tables, "run": run}, config=(FlagCreatePairsOff,))
+    subcommand_cli_from_dict({"tables": tables, "run": run, "figure": figure}, config=(FlagCreatePairsOff,))

@@ -8,7 +8,7 @@ from typing import Any
 
 from benchmarks.quality.cells import Cell
 from benchmarks.quality.worker import Outcome
-from lookalike.training.comparison_results import ComparisonResult, summarize, zero_shot_rows
+from lookalike.training.comparison_results import METRICS, ComparisonResult, Spread, summarize, zero_shot_rows
 from lookalike.training.results import RunResult
 from lookalike.utils.files import write_text
 
@@ -61,11 +61,10 @@ class Records:
 
     def line(self, cell: Cell) -> str:
         """Describe the result of a cell: recall@1 by epoch, then what the run ended with."""
-        history = self._records[cell.key]["history"]
-        first = " ".join(f"{100 * epoch['recall@1']:5.2f}" for epoch in history if "recall@1" in epoch)
-        last, result = history[-1], self.result(cell)
-        quality = f"R@10 {100 * last['recall@10']:5.2f}  MRR@10 {100 * last['mrr@10']:5.2f}"
-        hardest = " ".join(f"{epoch['hardest_negative']:.2f}" for epoch in history if "hardest_negative" in epoch)
+        record, result = self._records[cell.key], self.result(cell)
+        first = " ".join(f"{100 * recall:5.2f}" for recall in _recalls(record["history"]))
+        quality = f"R@10 {100 * result.metrics['recall@10']:5.2f}  MRR@10 {100 * result.metrics['mrr@10']:5.2f}"
+        hardest = " ".join(f"{epoch['hardest_negative']:.2f}" for epoch in record["history"][1:])
         where = f"{cell.data}, {cell.part} | {cell.row} | seed {cell.settings.seed}"
         return f"{where} | R@1 {first} | {quality} | hardest {hardest} | {result.seconds or 0:.0f} s{self._notes(cell)}"
 
@@ -115,14 +114,35 @@ class Records:
         )
         content = table.as_json()
         for row in content["rows"]:
-            row["by_epoch"] = self._by_epoch([cell for cell in cells if cell.row == row["sampler"]])
+            own = [cell for cell in cells if cell.row == row["sampler"]]
+            row.update(
+                self._more([self._records[cell.key] for cell in sorted(own, key=lambda cell: cell.settings.seed)])
+            )
         return content
 
-    def _by_epoch(self, cells: list[Cell]) -> list[list[float]]:
-        """Return recall@1 after every epoch that was evaluated, from the first seed to the last."""
-        ordered = sorted(cells, key=lambda cell: cell.settings.seed)
-        histories = [self._records[cell.key]["history"] for cell in ordered]
-        return [[epoch["recall@1"] for epoch in history if "recall@1" in epoch] for history in histories]
+    def _more(self, records: list[dict[str, Any]]) -> dict[str, Any]:
+        """Return what a comparison does not hold, by seed: recall@1 by epoch, what was validated, and times of runs."""
+        if not records:
+            return {}
+        more: dict[str, Any] = {"by_epoch": [_recalls(each["history"]) for each in records]}
+        if validated := [each["result"]["validation"] for each in records if each["result"].get("validation")]:
+            more["validation"] = {name: asdict(Spread.over([each[name] for each in validated])) for name in METRICS}
+        if all(each["jobs"] == 1 for each in records):
+            more["timed"] = [
+                {
+                    "seconds": [epoch["seconds"] for epoch in each["history"][1:]],
+                    "mining_seconds": [epoch["mining_seconds"] for epoch in each["history"][1:]],
+                    **{name: value for name, value in each["notes"].items() if name.endswith("_seconds")},
+                }
+                for each in records
+            ]
+        return more
+
+
+def _recalls(history: list[dict[str, Any]]) -> list[float]:
+    """Return recall@1 of every epoch that was evaluated, on the validation part if there is one."""
+    evaluated = [epoch.get("validation") or epoch for epoch in history]
+    return [epoch["recall@1"] for epoch in evaluated if "recall@1" in epoch]
 
 
 def _settings(cell: Cell) -> dict[str, Any]:

@@ -56,11 +56,14 @@ def test_quick_search_prints_steps_a_table_and_where_results_are(run_here, tmp_p
 @pytest.mark.usefixtures("threads")
 def test_quick_batches_write_where_they_are_told(run_here, monkeypatch):
     batches = importlib.import_module("benchmarks.batches")
-    monkeypatch.setattr(batches, "QUICK_CONTENDERS", ("growth, 1 cluster",))
+    monkeypatch.setattr(batches, "QUICK_CONTENDERS", ("growth, one neighbourhood",))
     code, out, err = run_here("bench", "batches", "--quick", "--out", "batches.json", "--", "--n", 600)
     assert (code, err) == (0, "")
     assert out.splitlines()[-1] == "Written: batches.json"
-    assert json.loads(Path("batches.json").read_text())["settings"]["n"] == 600
+    result = json.loads(Path("batches.json").read_text())
+    assert result["settings"]["n"] == 600
+    assert [row["neighbourhood"] for row in result["large"]] == [None, 32]
+    assert all(second > 0 for row in result["large"] for second in row["seconds"])
     assert_nothing_was_recorded()
 
 
@@ -113,7 +116,16 @@ def test_every_benchmark_takes_the_same_options(module, names):
 
 def test_every_benchmark_is_known_here():
     scripts = {path.stem for path in record.RESULTS.parent.glob("*.py")} | {"quality.__main__"}
-    assert scripts - set(WRITERS) == {"__init__", "gpu_tests", "layout", "mps", "options", "record", "tables"}
+    assert scripts - set(WRITERS) == {
+        "__init__",
+        "gpu_tests",
+        "layout",
+        "markdown",
+        "mps",
+        "options",
+        "record",
+        "tables",
+    }
 
 
 def test_only_full_problems_are_recorded(tmp_path):
