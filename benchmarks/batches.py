@@ -7,6 +7,7 @@ measured on the exact neighbours of a sample of anchors.
 """
 
 import copy
+import json
 import random
 import subprocess
 import sys
@@ -30,9 +31,10 @@ from lookalike.search.cosine import cosine_topk
 from lookalike.utils.arrays import Array
 
 N, K, BATCH, DIM, BITS = 532_736, 128, 128, 128, 256
+LARGE, SIZES, ROUNDS = 512, (None, 32), 3  # batches of this many pairs, from neighbourhoods of these sizes
 SELECT, PATIENCE = 64, 1024
 QUICK_N = 10_000
-QUICK_CONTENDERS = ("random", "Sample4Geo, published operations", "Sample4Geo, ours", "growth, 1 cluster")
+QUICK_CONTENDERS = ("random", "Sample4Geo, published operations", "Sample4Geo, ours", "growth, one neighbourhood")
 
 
 def main(
@@ -60,11 +62,7 @@ def main(
         np.save(Path(name) / "graph.npy", near.numpy().astype(np.int32))
         for contender in contenders:
             step(contender)
-            call = "import sys; from benchmarks.batches import run_contender; run_contender(*sys.argv[1:])"
-            command = [sys.executable, "-c", call, contender, name]
-            repository = record.RESULTS.parents[1]  # where the child finds this module
-            child_run = subprocess.run(command, capture_output=True, text=True, check=True, cwd=repository)
-            seconds, megabytes = map(float, child_run.stdout.split())
+            seconds, megabytes = map(float, _child("run_contender", contender, name).split())
             batches = np.load(Path(name) / "batches.npy", allow_pickle=True)
             rows.append(
                 {
@@ -74,9 +72,20 @@ def main(
                     **_quality(list(batches), x, anchors, true),
                 }
             )
-    result = {"settings": {"n": n, "k": K, "batch_size": BATCH, "threads": 2, "bits": BITS}, "batches": rows}
+        step(f"batches of {LARGE}")
+        large = json.loads(_child("run_large", name))
+    settings = {"n": n, "k": K, "batch_size": BATCH, "large_batch_size": LARGE, "threads": 2, "bits": BITS}
+    result = {"settings": settings, "batches": rows, "large": large}
     _show(result)
     record.finish(path, result)
+
+
+def _child(function: str, *arguments: str) -> str:
+    """Call a function of this module in a process of its own, and return what it prints."""
+    call = f"import sys; from benchmarks.batches import {function}; {function}(*sys.argv[1:])"
+    command = [sys.executable, "-c", call, *arguments]
+    repository = record.RESULTS.parents[1]  # where the child finds this module
+    return subprocess.run(command, capture_output=True, text=True, check=True, cwd=repository).stdout
 
 
 def _quality(batches: list[Array], x: torch.Tensor, anchors: torch.Tensor, true: torch.Tensor) -> dict[str, float]:
@@ -116,6 +125,20 @@ def run_contender(contender: str, folder: str) -> None:
     saved[:] = [np.asarray(batch, np.int32) for batch in batches]
     np.save(Path(folder) / "batches.npy", saved, allow_pickle=True)
     print(best, (peak - before) / 1e6)
+
+
+def run_large(folder: str) -> None:
+    """Compose large batches from the graph in a folder, from one neighbourhood and from several, in turn."""
+    graph = torch.from_numpy(np.load(Path(folder) / "graph.npy"))
+    seconds: dict[int | None, list[float]] = {size: [] for size in SIZES}
+    for size in SIZES:
+        compose_batches(graph[:2048] % 2048, LARGE, neighbourhood=size)  # compiles, or loads from disk
+    for _ in range(ROUNDS):
+        for size in SIZES:
+            start = time.perf_counter()
+            compose_batches(graph, LARGE, neighbourhood=size)
+            seconds[size].append(round(time.perf_counter() - start, 3))
+    print(json.dumps([{"neighbourhood": size, "seconds": times} for size, times in seconds.items()]))
 
 
 def _ours(**options: Any) -> Callable[[torch.Tensor], list[Array]]:
@@ -171,12 +194,11 @@ CONTENDERS: dict[str, tuple[int, Callable[[Array], Any], Callable[[Any], Any]]] 
     "Sample4Geo, published operations": (1, _as_lists, _published),
     "Sample4Geo, lean Python": (1, _as_lists, _lean),
     "Sample4Geo, ours": (2, torch.from_numpy, _ours(method="sample4geo")),
-    "growth, 1 cluster": (2, torch.from_numpy, _ours()),
-    "growth, 2 clusters": (2, torch.from_numpy, _ours(clusters=2)),
-    "growth, 4 clusters": (2, torch.from_numpy, _ours(clusters=4)),
-    "growth, 8 clusters": (2, torch.from_numpy, _ours(clusters=8)),
-    "growth, 16 clusters": (2, torch.from_numpy, _ours(clusters=16)),
-    "growth, 32 clusters": (2, torch.from_numpy, _ours(clusters=32)),
+    "growth, one neighbourhood": (2, torch.from_numpy, _ours(neighbourhood=None)),
+    **{
+        f"growth, neighbourhoods of {size}": (2, torch.from_numpy, _ours(neighbourhood=size))
+        for size in (64, 32, 16, 8, 4)
+    },
 }
 
 

@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import layout, options, record
+from benchmarks.markdown import markdown
+from benchmarks.quality.shown import SHOWN_TABLES
 from lookalike.training.comparison_results import HEADINGS, ZERO_SHOT, ComparisonResult, ComparisonRow
 
 ROOT = Path(__file__).parents[1]
@@ -53,11 +55,6 @@ def rendered(text: str) -> str:
     return re.sub(r"<!-- table: (\w+) -->\n(?:(?!<!-- end -->).*\n)*<!-- end -->", table, text)
 
 
-def _markdown(header: list[str], rows: list[list[Any]]) -> str:
-    lines = [header, ["---"] * len(header), *rows]
-    return "\n".join("| " + " | ".join(map(str, line)) + " |" for line in lines)
-
-
 def _quality() -> str:
     result = record.read("search")
     dim, k, n = (result["settings"][key] for key in ("dim", "k", "n"))
@@ -75,7 +72,7 @@ def _quality() -> str:
         "than FAISS' binary search",
     ]
     note = f"{n:,} clustered embeddings of dimension {dim}, the {k} nearest of each, one thread; {_origin(result)}."
-    return f"{_markdown(header, rows)}\n\n{note}"
+    return f"{markdown(header, rows)}\n\n{note}"
 
 
 def _search() -> str:
@@ -115,7 +112,7 @@ def _search() -> str:
         f"k = {settings['k']}; how many times faster than FAISS, interleaved in one process, best of "
         f"{settings['repeats']}, CPU time with one thread and wall time with two; {_origin(result)}."
     )
-    return f"{_markdown(header, rows)}\n\n{note}"
+    return f"{markdown(header, rows)}\n\n{note}"
 
 
 def _search_gpu() -> str:
@@ -140,7 +137,7 @@ def _search_gpu() -> str:
         f"exact cosine (matmul + topk, d = {settings['dim']}) and than int8 products of the same codes + topk, both "
         f"timed on {settings['slice']:,} queries. {where}; from `benchmarks/results/search_gpu.json`."
     )
-    return f"{_markdown(header, rows)}\n\n{note}"
+    return f"{markdown(header, rows)}\n\n{note}"
 
 
 def _search_gpu_codes() -> str:
@@ -157,7 +154,7 @@ def _search_gpu_codes() -> str:
         f"{gpu['name']}, CUDA {gpu['cuda']}, torch {result['versions']['torch']}; from "
         "`benchmarks/results/search_gpu_codes.json`."
     )
-    return f"{_markdown(['codes', 'excluded', *(f'{bits} bits' for bits in lengths)], rows)}\n\n{note}"
+    return f"{markdown(['codes', 'excluded', *(f'{bits} bits' for bits in lengths)], rows)}\n\n{note}"
 
 
 def _guard() -> str:
@@ -181,14 +178,14 @@ def _guard() -> str:
         f"512 bits, {settings['epochs']} epochs, {result['seeds']} seeds, tested on other classes without identical "
         "shapes; from `benchmarks/results/guard.json`."
     )
-    return f"{_markdown(header, rows)}\n\n{_markdown(['labels', *HEADINGS[1:6]], trained)}\n\n{note}"
+    return f"{markdown(header, rows)}\n\n{markdown(['labels', *HEADINGS[1:6]], trained)}\n\n{note}"
 
 
 def _encode() -> str:
     rows = [
         [row["bits"], row["threads"], f"{row['encode_over_matmul']:.2f}"] for row in record.read("search")["encode"]
     ]
-    return _markdown(["bits", "threads", "`encode` / matrix product alone"], rows)
+    return markdown(["bits", "threads", "`encode` / matrix product alone"], rows)
 
 
 def _batches() -> str:
@@ -210,7 +207,24 @@ def _batches() -> str:
         f"{settings['n']:,} pairs, {settings['k']} neighbours each, batches of {settings['batch_size']}, "
         f"{settings['threads']} threads, from `benchmarks/results/batches.json`."
     )
-    return f"{_markdown(header, rows)}\n\n{note}"
+    return f"{markdown(header, rows)}\n\n{note}"
+
+
+def _large_batches() -> str:
+    result = record.read("batches")
+    if "large" not in result:
+        return ""
+    settings = result["settings"]
+    header = [f"batches of {settings['large_batch_size']}", "seconds, in turn"]
+    rows = [
+        [
+            "one neighbourhood" if row["neighbourhood"] is None else f"neighbourhoods of {row['neighbourhood']}",
+            ", ".join(map(str, row["seconds"])),
+        ]
+        for row in result["large"]
+    ]
+    note = f"{settings['n']:,} pairs, {settings['threads']} threads, from `benchmarks/results/batches.json`."
+    return f"{markdown(header, rows)}\n\n{note}"
 
 
 def _plan() -> str:
@@ -241,7 +255,7 @@ def _plan() -> str:
         f"and {len(settings['lengths'])} lengths; * not used before the estimator was chosen; from "
         "`benchmarks/results/plan.json`."
     )
-    return f"{_markdown(header, rows)}\n\n{note}"
+    return f"{markdown(header, rows)}\n\n{note}"
 
 
 def _compared(name: str) -> str:
@@ -265,7 +279,7 @@ def _gains() -> str:
         difference = f"{100 * gain['mean']:+.1f} ± {100 * gain['standard_error']:.1f}"
         lines.append([title, *shown, difference, f"{smaller:.0f}x"])
     header = ["R@1 on", *before, "random batches", "exact mining", "512 bits", "over random", "less memory"]
-    return _markdown(header, lines)
+    return markdown(header, lines)
 
 
 def _search_rows(result: dict[str, Any], case: str, threads: int) -> list[dict[str, Any]]:
@@ -316,7 +330,7 @@ def _msmarco() -> str:
         f"(load {settings['load']:.1f}). From "
         "`benchmarks/results/msmarco.json`."
     )
-    return f"{_markdown(header, rows)}\n\n{note}"
+    return f"{markdown(header, rows)}\n\n{note}"
 
 
 def _observe() -> str:
@@ -327,7 +341,7 @@ def _observe() -> str:
         f"Host time of a call, {settings['pairs_per_batch']} pairs per batch, dimension {settings['dim']}, "
         f"{settings['bits']} bits; {result['machine']['gpu']}; from `benchmarks/results/observe.json`."
     )
-    return f"{_markdown(['towers', 'rows hashed at a time', '`observe`'], rows)}\n\n{note}"
+    return f"{markdown(['towers', 'rows hashed at a time', '`observe`'], rows)}\n\n{note}"
 
 
 def _mine() -> str:
@@ -362,7 +376,7 @@ def _mine() -> str:
         f"Fraction of sentence-transformers' negatives that are found; as many rows unless noted. {_mined(result)}; "
         f"{settings['pairs']:,} pairs of {settings['query']:,} queries, {settings['corpus']:,} texts to search."
     )
-    return f"{_markdown(header, rows)}\n\n{note}"
+    return f"{markdown(header, rows)}\n\n{note}"
 
 
 def _mine_timed() -> str:
@@ -390,7 +404,7 @@ def _mine_timed() -> str:
         f"model, which take {before:,.0f} MB before anything is mined."
     )
     header = ["", "encoding", "everything else", "peak memory"]
-    return f"{_markdown(header, rows)}\n\n{note}"
+    return f"{markdown(header, rows)}\n\n{note}"
 
 
 def _mined(result: dict[str, Any]) -> str:
@@ -420,7 +434,7 @@ def _mine_million() -> str:
         f"{settings['load']:.1f}); true negatives of {result['sample']} rows. From "
         "`benchmarks/results/mine_million.json`."
     )
-    return f"{_markdown(['', ''], rows)}\n\n{note}"
+    return f"{markdown(['', ''], rows)}\n\n{note}"
 
 
 TABLES: dict[str, Callable[[], str]] = {
@@ -431,6 +445,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "encode": _encode,
     "guard": _guard,
     "batches": _batches,
+    "large_batches": _large_batches,
     "plan": _plan,
     "msmarco": _msmarco,
     "observe": _observe,
@@ -440,6 +455,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "mine_million": _mine_million,
     "hardness": partial(_compared, "hardness"),
     **{name: partial(_compared, name) for name in COMPARISONS},
+    **SHOWN_TABLES,
     **options.TABLES,
     **layout.TABLES,
 }

@@ -1,38 +1,50 @@
 """The inputs of the published comparisons can be made again, and so can the comparisons."""
 
-import json
 import lzma
 import re
 import shlex
 import sys
 import zipfile
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 import torch
+import yaml
 from safetensors.torch import load_file, save_file
 
-from benchmarks import compare_all, record
 from benchmarks.prepare import __main__ as prepare
 from benchmarks.prepare.encoders import timm_name
 from benchmarks.prepare.inputs import INPUTS, make, make_from_folder
 from benchmarks.prepare.medquad import side_of
+from benchmarks.quality.declared import cells_of
+from benchmarks.quality.published import PUBLISHED, command
 from lookalike.data import load_data
-from tests.toys import write_glyph_file
 
+COMPARED = ("epochs", "pairs_per_batch", "learning_rate", "evaluate_every", "hardness", "temperature")
 PAGE = (Path(__file__).parents[1] / "docs" / "results.md").read_text()
 
 
-@pytest.mark.parametrize("name", compare_all.COMPARISONS)
-def test_the_page_shows_the_command_that_is_run(name):
+@pytest.mark.parametrize("data", PUBLISHED)
+def test_the_page_shows_the_command_that_is_run(data):
     commands = [" ".join(code.split()) for code in re.findall(r"`(lookalike compare [^`]*)`", PAGE)]
-    assert shlex.join(compare_all.command(name)) in commands
+    assert shlex.join(command(data)) in commands
 
 
-@pytest.mark.parametrize("name", compare_all.COMPARISONS)
-def test_the_command_line_takes_every_command(run_here, name):
-    code, _, err = run_here(*compare_all.command(name)[1:], "--print-config")
+@pytest.mark.parametrize("data", PUBLISHED)
+def test_the_command_trains_what_the_cells_train(run_here, data):
+    code, out, err = run_here(*command(data)[1:], "--print-config")
     assert (code, err) == (0, "")
+    printed = yaml.safe_load(out)
+    cells = cells_of(f"compare_{data}")
+    assert {(cell.row, cell.settings.seed) for cell in cells} == {
+        (sampler, seed) for sampler in printed["samplers"] for seed in range(printed["seeds"])
+    }
+    expected = asdict(cells[0].settings)
+    own = {name: float(printed[name]) if name == "learning_rate" else printed[name] for name in COMPARED}
+    assert own == {name: expected[name] for name in COMPARED}
+    assert printed["model_options"] | {"encoder": printed["model"]} == cells[0].model
+    assert printed["data_options"] == cells[0].source.options
 
 
 @pytest.mark.parametrize("name", INPUTS)
@@ -133,32 +145,3 @@ def test_weights_get_the_names_of_timm(tmp_path):
     ]
     torch.save({name: torch.zeros(2) for name in (*names, "_fc.weight")}, tmp_path / "efficientnet-lite0-0.pth")
     assert set(load_file(make_from_folder("efficientnet", tmp_path))) == set(renamed)
-
-
-def test_a_comparison_that_fails_leaves_the_others_alone(tmp_path, monkeypatch, capsys):
-    write_glyph_file(tmp_path / "cjk_glyphs32.npz", classes=20)
-    (tmp_path / "medquad").mkdir()
-    (tmp_path / "all-MiniLM-L6-v2").mkdir()
-    out = tmp_path / "results"
-    line = [str(tmp_path), "--only", "medquad,cjk", "--out", str(out), "--runs", str(tmp_path / "runs"), "--jobs", "2"]
-    small = ["--seeds", "1", "--epochs", "1", "--pairs-per-batch", "8", "--samplers", "random"]
-    monkeypatch.setattr(compare_all, "BETWEEN_LOOKS", 0.02)
-    monkeypatch.setattr(sys, "argv", ["compare_all", *line, "--", *small])
-    with pytest.raises(SystemExit, match=r"^1$"):
-        record.run(compare_all.main)
-    assert [path.name for path in out.iterdir()] == ["compare_cjk.json"]
-    table = json.loads((out / "compare_cjk.json").read_text())
-    assert table["data"] == "cjk_glyphs32.npz"
-    assert table["encoder"] == "convnet"
-    shown = capsys.readouterr().out
-    assert re.search(r"cjk, after \d+ s: finished", shown)
-    assert re.search(r"medquad, after \d+ s: failed with status 2:\nlookalike: \S*medquad\b", shown)
-    monkeypatch.setattr(sys, "argv", ["compare_all", *line, "--limit", "0", "--", *small])
-    with pytest.raises(SystemExit, match=r"^1$"):
-        record.run(compare_all.main)
-    assert "out of time; the same command resumes it" in capsys.readouterr().out
-
-
-def test_what_is_not_there_is_said_before_anything_is_run(tmp_path):
-    with pytest.raises(FileNotFoundError, match="has neither grocery128 nor"):
-        compare_all.main(tmp_path, only="grocery", runs=tmp_path / "r", out=tmp_path / "out")

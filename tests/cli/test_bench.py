@@ -15,7 +15,6 @@ from benchmarks import record
 RESULTS = {path: path.read_bytes() for path in record.RESULTS.iterdir()}
 WRITERS = {
     "batches": ["main"],
-    "compare_all": ["main"],
     "guard": ["main"],
     "hardness": ["main"],
     "kill_mine": ["main"],
@@ -24,6 +23,7 @@ WRITERS = {
     "msmarco": ["main"],
     "observe": ["main"],
     "plan": ["main"],
+    "quality.__main__": ["tables"],
     "search": ["main"],
     "search_gpu": ["main"],
     "search_gpu_codes": ["main"],
@@ -56,11 +56,14 @@ def test_quick_search_prints_steps_a_table_and_where_results_are(run_here, tmp_p
 @pytest.mark.usefixtures("threads")
 def test_quick_batches_write_where_they_are_told(run_here, monkeypatch):
     batches = importlib.import_module("benchmarks.batches")
-    monkeypatch.setattr(batches, "QUICK_CONTENDERS", ("growth, 1 cluster",))
+    monkeypatch.setattr(batches, "QUICK_CONTENDERS", ("growth, one neighbourhood",))
     code, out, err = run_here("bench", "batches", "--quick", "--out", "batches.json", "--", "--n", 600)
     assert (code, err) == (0, "")
     assert out.splitlines()[-1] == "Written: batches.json"
-    assert json.loads(Path("batches.json").read_text())["settings"]["n"] == 600
+    result = json.loads(Path("batches.json").read_text())
+    assert result["settings"]["n"] == 600
+    assert [row["neighbourhood"] for row in result["large"]] == [None, 32]
+    assert all(second > 0 for row in result["large"] for second in row["seconds"])
     assert_nothing_was_recorded()
 
 
@@ -107,23 +110,32 @@ def test_every_benchmark_takes_the_same_options(module, names):
         pytest.importorskip("faiss")
     for name in names:
         parameters = inspect.signature(getattr(importlib.import_module(f"benchmarks.{module}"), name)).parameters
-        out = record.OutFolder if module == "compare_all" else record.Out
+        out = record.OutFolder if module == "quality.__main__" else record.Out
         assert (parameters["out"].annotation, parameters["committed"].annotation) == (out, record.Record)
 
 
 def test_every_benchmark_is_known_here():
-    scripts = {path.stem for path in record.RESULTS.parent.glob("*.py")}
-    assert scripts - set(WRITERS) == {"__init__", "gpu_tests", "layout", "mps", "options", "record", "tables"}
+    scripts = {path.stem for path in record.RESULTS.parent.glob("*.py")} | {"quality.__main__"}
+    assert scripts - set(WRITERS) == {
+        "__init__",
+        "gpu_tests",
+        "layout",
+        "markdown",
+        "mps",
+        "options",
+        "record",
+        "tables",
+    }
 
 
 def test_only_full_problems_are_recorded(tmp_path):
-    kill_mine, compare_all = (importlib.import_module(f"benchmarks.{name}") for name in ("kill_mine", "compare_all"))
+    kill_mine, quality = (importlib.import_module(f"benchmarks.{name}") for name in ("kill_mine", "quality.__main__"))
     with pytest.raises(ValueError, match="takes the benchmark at its full size"):
         kill_mine.main(pairs=100, committed=True)
     with pytest.raises(ValueError, match="takes the benchmark at its full size"):
-        compare_all.main(tmp_path, added=["--seeds", "1"], committed=True)
+        quality.tables(tmp_path, seeds=1, committed=True)
     with pytest.raises(ValueError, match="--out and --record name two places"):
-        compare_all.main(tmp_path, out=tmp_path, committed=True)
+        quality.tables(tmp_path, out=tmp_path, committed=True)
     assert not list(tmp_path.iterdir())
 
 
