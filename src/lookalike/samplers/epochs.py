@@ -19,7 +19,7 @@ from lookalike.samplers.iteration import EpochIterator, OwnBatches, Place
 from lookalike.samplers.memory import Memory
 from lookalike.samplers.warm_start import LOOKS, WARM_HARDNESS, WarmStart, WarmStartMode
 from lookalike.utils import ranks
-from lookalike.utils.checks import checked_positive
+from lookalike.utils.checks import Range, checked_positive
 from lookalike.utils.tensors import check_one_dimension, checked_ids, checked_towers
 
 if TYPE_CHECKING:
@@ -76,6 +76,7 @@ class EpochBatchSampler(BatchSampler):
         guard: Keeps likely false negatives apart; needs a memory of codes.
         warm_start: What to do with embeddings that were observed before the first epoch: True composes it from them,
             False does not, "auto" only if their codes show that the model is ready; see `WarmStart`. Floats are used.
+        warm_hardness: The hardness of a first epoch that is composed from a warm start, if it is less than `hardness`.
         refresh_every: Compose the rest of the epoch anew every so many batches, from what was observed by then.
         rearrange: Called with the batches of every epoch before they are dealt out: `ids` int32 and `offsets`, the
             labels that must not meet (or None) and a random generator. It may exchange ids between batches, in place.
@@ -100,6 +101,7 @@ class EpochBatchSampler(BatchSampler):
         filters: Filters | None = None,
         guard: Guard | None = None,
         warm_start: WarmStartMode = "auto",
+        warm_hardness: float = WARM_HARDNESS,
         refresh_every: int | None = None,
         rearrange: Rearrange | None = None,
         seed: int = 0,
@@ -117,6 +119,7 @@ class EpochBatchSampler(BatchSampler):
         self.composition.exclude(pairing.num_samples)  # raises for lists that do not fit
         self.shard, self.seed = shard, seed
         self.warm_start = WarmStart(warm_start)
+        self.warm_hardness = Range(0, 1, with_high=True).check("warm_hardness", warm_hardness)
         self.refresh_every = None if refresh_every is None else checked_positive("refresh_every", refresh_every)
         self._renewed = 0  # the batch up to which it was decided whether to compose the rest of the epoch anew
         self.sampler = range(self.num_samples)  # torch's batch samplers have this attribute, and loaders look at it
@@ -391,7 +394,7 @@ class EpochBatchSampler(BatchSampler):
         """Return how to compose this epoch: an epoch from a warm start is less hard."""
         if self.epoch > 0 or not self.warm_start.is_used or not self._memory.has_codes:
             return self.composition
-        return replace(self.composition, hardness=WARM_HARDNESS * self.hardness)
+        return replace(self.composition, hardness=min(self.hardness, self.warm_hardness))
 
     def _compose(self, memory: Memory) -> list[Tensor]:
         seeds = [self.seed, self.epoch]

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("lookalike")
 
 WarmStartMode = bool | Literal["auto"]
-WARM_HARDNESS = 0.5  # of the usual: in a single epoch of hard batches alone, what is far away is forgotten
+WARM_HARDNESS = 0.5  # in a single epoch of hard batches alone a model forgets what is far away; docs/batches.md
 LOOKS = 32  # at the bits that flip, in the first epoch
 MOST_FLIPS = 0.35  # fraction of the bits that may differ between two looks at a sample; docs/batches.md has why
 
@@ -40,6 +40,7 @@ class WarmStart:
         self.mode = mode
         self.readiness: Readiness | None = None  # on rank 0, once "auto" has measured it
         self.is_used: bool | None = None  # None before the first epoch is composed
+        self.flips: list[float] = []  # fraction of the bits that differed between two looks at a sample, look by look
 
     def begin(self, memory: Memory, pairing: Pairing) -> bool:
         """Decide whether the first epoch uses the memory; every rank calls it."""
@@ -69,6 +70,7 @@ class WarmStart:
     def is_given_up(self, memory: Memory) -> bool:
         """Look at the bits that flipped; return whether the rest of the epoch does without. Every rank calls it."""
         flips = memory.take_flips()
+        self.flips += [] if flips is None else [flips]
         if flips is None or flips <= MOST_FLIPS or self.mode != "auto":
             return False
         self.is_used = False

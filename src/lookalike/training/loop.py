@@ -242,15 +242,13 @@ class TrainingLoop:
         """Let the sampler observe the whole training set, as the steps will see it, with the weights as they are."""
         part, n = self.train_part, self.sampler.num_samples
         seed = zlib.crc32(f"{self.settings.seed} warm start".encode())
-        views = [lambda ids: part.queries(ids, seed), lambda ids: part.references(ids, seed)]
-        names = ("query", "reference") if self.sampler.paired else ("embeddings",)
+        views = {"query": partial(part.queries, seed=seed), "reference": partial(part.references, seed=seed)}
+        if not self.sampler.paired:
+            views = {"embeddings": views["query"]}
         try:
-            towers = (self._embedded(view, n) for view, _ in zip(views, names, strict=False))
-            for parts in zip(*towers, strict=True):
-                ids = parts[0][0]
-                self.sampler.observe(
-                    ids, **{name: F.normalize(x, dim=1) for name, (_, x) in zip(names, parts, strict=True)}
-                )
+            for ids, towers in embedded(self.model, list(views.values()), n, **self._embedding_options()):
+                observed = {name: F.normalize(x, dim=1) for name, x in zip(views, towers, strict=True)}
+                self.sampler.observe(ids, **observed)
         except BaseException:
             self.sampler = make_sampler(self.data.train, self.settings, self.data.train_exclude)  # not half warm
             raise
@@ -308,10 +306,6 @@ class TrainingLoop:
         embeddings = embed(self.model, view, n, **self._embedding_options())
         self.model.train()
         return embeddings
-
-    def _embedded(self, view: Callable[[Tensor], Any], n: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """Embed samples 0 to n - 1 without gradients, some at a time: yields ids and float32 [len(ids), dim]."""
-        return embedded(self.model, view, n, **self._embedding_options())
 
     def _embedding_options(self) -> dict[str, Any]:
         batch_size = max(EMBEDDING_BATCH, 2 * self.settings.pairs_per_batch)  # fits, for a step does with gradients

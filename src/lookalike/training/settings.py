@@ -37,6 +37,7 @@ RANGES = {
     "temperature": TEMPERATURES,
     "label_smoothing": Range(0, 1),
     "hardness": Range(0, 1, with_high=True),
+    "warm_hardness": Range(0, 1, with_high=True),
     "guard": Range(0, 2, with_low=False, with_high=True),
     "validation_share": Range(0, 1),
     "mask_above": MASKS,
@@ -95,6 +96,9 @@ class Settings:
     warm_start: WarmStart = "auto"
     """Embed the training set once before the first epoch, so that it is mined too: on, off, or auto, which uses the
     codes only if they show that the model is ready for hard batches. Ignored unless the sampler is "lsh"."""
+    warm_hardness: float = 0.5
+    """Fraction of a batch that consists of hard negatives in a first epoch composed from a warm start, if it is less
+    than hardness; ignored unless the sampler is "lsh"."""
     refresh_every: int | None = None
     """Steps after which the rest of the epoch is composed anew, from the embeddings seen by then; None for never.
     Ignored by "random" and "batchhard"."""
@@ -182,6 +186,7 @@ class Settings:
             "guard": is_lsh,
             "center": is_lsh,
             "warm_start": is_lsh,
+            "warm_hardness": is_lsh and self.warm_start != "off",
             "refresh_every": mines,
             "target_overlap": is_lsh and self.bits == "auto",
             "hardness": mines,

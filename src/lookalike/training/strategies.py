@@ -67,6 +67,7 @@ def make_sampler(part: Sampled, settings: Settings, exclude: Lists | None = None
         target_overlap=settings.target_overlap,
         guard=settings.guard,
         warm_start=WARM_STARTS[settings.warm_start],
+        warm_hardness=settings.warm_hardness,
         **common,
     )
 
