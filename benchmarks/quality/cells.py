@@ -15,7 +15,7 @@ from lookalike.data import DataSource
 from lookalike.training.recipes import recipe
 from lookalike.training.settings import Settings
 
-ENTRIES = ("data", "rows", "seeds", "settings", "part", "data_options", "model_options")
+ENTRIES = ("data", "rows", "seeds", "settings", "part", "data_options", "model_options", "turn")
 NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+")
 YAML_WORDS = {True: "on", False: "off"}  # what it makes of them
 NEGATIVES = "negatives"  # of a row, next to its settings: explicit negatives mined with the untrained model
@@ -37,6 +37,8 @@ class Cell:
     """Arguments of `make_encoder`."""
     negatives: int = 0
     """Explicit negatives per pair, mined with the untrained model."""
+    turn: int = 0
+    """Cells of an earlier turn begin first."""
 
     @property
     def key(self) -> str:
@@ -85,7 +87,7 @@ def expanded(table: str, entry: Mapping[str, Any]) -> Iterator[Cell]:
         table: Name of the table.
         entry: `data`, one of `SOURCES`; `rows`, by name, the settings of each row, which may also name explicit
             `negatives`; and optionally `seeds` (a number or a list, 1 by default), `settings` that all rows share, the
-            `part` of the table, `data_options` and `model_options`.
+            `part` of the table, `data_options`, `model_options` and the `turn` in which the cells begin.
 
     Raises:
         ValueError: There is no such entry, data set or setting.
@@ -115,6 +117,7 @@ def expanded(table: str, entry: Mapping[str, Any]) -> Iterator[Cell]:
                 settings=settings,
                 model=model,
                 negatives=negatives,
+                turn=entry.get("turn", 0),
             )
 
 
@@ -127,8 +130,8 @@ def described(settings: Settings) -> str:
 
 
 def distinct(cells: Iterable[Cell]) -> list[Cell]:
-    """Return one cell per run."""
-    return list({cell.key: cell for cell in cells}.values())
+    """Return one cell per run, that of the earliest turn."""
+    return list({cell.key: cell for cell in sorted(cells, key=lambda cell: -cell.turn)}.values())
 
 
 def _typed(options: Mapping[str, Any]) -> dict[str, Any]:

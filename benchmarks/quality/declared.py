@@ -12,6 +12,7 @@ TEXTS = ("medquad", "debian")
 LSH: dict[str, Any] = {**PAPER, "sampler": "lsh:512"}
 RANDOM = {"random": {"sampler": "random"}}
 DEFAULT: dict[str, dict[str, Any]] = {"default": {}}
+COMBINED = {"default and 1 explicit negative": {"negatives": 1}}
 TRIPLETS = {
     "offline triplets, 1 negative": {"sampler": "random", "negatives": 1},
     "offline triplets, 3 negatives": {"sampler": "random", "negatives": 3},
@@ -24,6 +25,8 @@ ROWS = {
     **DEFAULT,
 }
 
+DECISIVE = ("random", "the paper's LSH, 512 bits", "default")
+
 # Data -> batch size -> what all rows of that batch size share, besides the settings that `SOURCES` declares.
 QUALITY: dict[str, dict[int, dict[str, Any]]] = {
     "medquad": {64: {}, 256: {"learning_rate": 1e-4}},
@@ -31,18 +34,21 @@ QUALITY: dict[str, dict[int, dict[str, Any]]] = {
     "emoji": {32: {}, 128: {}},
     "grocery": {16: {}, 32: {}},
     "glyphs": {32: {}, 128: {}},
-    "cjk": {64: {}, 256: {}},
+    "cjk": {64: {"epochs": 8}, 256: {"epochs": 8}},
 }
 ONE_EPOCH: dict[str, dict[int, dict[str, Any]]] = {
-    "medquad": {64: {}},
+    "medquad": {64: {}, 256: {"learning_rate": 1e-4}},
     "debian": {64: {}, 256: {"learning_rate": 1e-4}},
 }
 CURVES: dict[str, dict[str, dict[str, Any]]] = {
-    "size": {f"neighbourhoods of {size}": {"neighbourhood": size, "hardness": 1.0} for size in (8, 16, 32, 64)},
-    "share": {f"random share {share}": {"neighbourhood": 32, "hardness": 1 - share} for share in (0.0, 0.25, 0.5)},
+    "size": {f"neighbourhoods of {size}": {"neighbourhood": size} for size in (8, 16, 64)},
+    "share": {f"random share {share}": {"warm_hardness": 1 - share} for share in (0.0, 0.25, 0.75)},
 }
+REFRESHED = {f"composed anew every {steps} steps": {"refresh_every": steps} for steps in (50, 150)}
+MASKED = {f"masked above {fraction}": {"mask_above": fraction} for fraction in (0.95, 1.0)}
 RATES = (1e-4, 3e-4, 1e-3)
-WARM_STARTS: dict[str, dict[str, Any]] = {"paper": LSH, "auto": {"warm_start": "auto"}, "on": {"warm_start": "on"}}
+MODELS: dict[str, dict[str, Any]] = {"pretrained": {}, "initialised at random": {**UNTRAINED, "weights": None}}
+HIGH_RATE = 1e-3  # twenty times what suits the texts' encoder
 ALONE = ("cost",)  # tables with times: one run at a time
 
 
@@ -51,33 +57,61 @@ def _batches(declared: dict[int, dict[str, Any]], **more: Any) -> list[dict[str,
 
 
 def _quality(data: str) -> list[dict[str, Any]]:
-    rows = {**ROWS, **TRIPLETS} if data in TEXTS else ROWS
-    return [{"data": data, "seeds": SEEDS, "settings": each, "rows": rows} for each in _batches(QUALITY[data])]
+    """Train the rows that decide first, then one run of every other, then more of them if there is time."""
+    decisive = {name: ROWS[name] for name in DECISIVE}
+    others = {name: row for name, row in ROWS.items() if name not in DECISIVE}
+    others |= TRIPLETS if data in TEXTS else {}
+    combined = {"data": data, "seeds": SEEDS, "rows": COMBINED, "turn": 1}
+    return [{**combined, "settings": settings} for settings in _batches(QUALITY[data])[: data in TEXTS]] + [
+        {"data": data, "seeds": seeds, "settings": settings, "rows": rows, "turn": turn}
+        for settings in _batches(QUALITY[data])
+        for turn, seeds, rows in ((0, SEEDS, decisive), *((1 + seed, [seed], others) for seed in range(SEEDS)))
+    ]
 
 
 def _one_epoch(data: str) -> list[dict[str, Any]]:
     entries = []
     for settings in _batches(ONE_EPOCH[data], epochs=1):
         shared = {"data": data, "settings": settings}
-        entries.append({**shared, "seeds": SEEDS, "rows": {**RANDOM, **TRIPLETS, **DEFAULT}})
-        entries.append({**shared, "seeds": 2, "rows": {**CURVES["size"], **CURVES["share"]}})
+        entries.append({**shared, "seeds": SEEDS, "rows": {**RANDOM, **DEFAULT}})
+        if settings["pairs_per_batch"] == min(ONE_EPOCH[data]):
+            entries.append({**shared, "seeds": 1, "rows": {**TRIPLETS, **CURVES["size"], **CURVES["share"]}, "turn": 1})
+            entries.append({**shared, "seeds": 2, "rows": REFRESHED, "turn": 1})
     return entries
 
 
-def _emoji_rates() -> list[dict[str, Any]]:
-    models: dict[str, dict[str, Any]] = {"pretrained": {}, "initialised at random": {**UNTRAINED, "weights": None}}
-    return [
+def _masked() -> list[dict[str, Any]]:
+    entries: list[dict[str, Any]] = [
         {
-            "data": "emoji",
-            "part": f"{model}, learning rate {rate:g}",
-            "model_options": options,
+            "data": "glyphs",
+            "part": "glyphs, identical shapes labelled apart",
+            "data_options": {"merge_identical": False},
             "seeds": SEEDS,
-            "settings": {"learning_rate": rate, "pairs_per_batch": 32, "epochs": 8},
-            "rows": WARM_STARTS,
-        }
-        for model, options in models.items()
-        for rate in (3e-4, 1e-3)
+        },
+        {"data": "emoji", "part": "emoji", "seeds": 1},
     ]
+    shared = {"settings": {"evaluate_every": 0}, "rows": {**DEFAULT, **MASKED}, "turn": 1}
+    return [{**entry, **shared} for entry in entries]
+
+
+def _high_rate() -> list[dict[str, Any]]:
+    settings = {"learning_rate": HIGH_RATE, "epochs": 1, "evaluate_every": 0}
+    rows = {**RANDOM, "auto": {"warm_start": "auto"}, "on": {"warm_start": "on"}}
+    shared = {"settings": settings, "rows": rows, "seeds": 1, "turn": 1}
+    return [{"data": data, "part": data, **shared} for data in TEXTS]
+
+
+def _emoji_rates() -> list[dict[str, Any]]:
+    shared = {"data": "emoji", "turn": 1}
+    entries = []
+    for rate in (3e-4, 1e-3):
+        settings = {"learning_rate": rate, "pairs_per_batch": 32, "epochs": 8, "evaluate_every": 0}
+        for model, options in MODELS.items() if rate < 1e-3 else [("pretrained", {})]:
+            part = {"part": f"{model}, learning rate {rate:g}", "model_options": options, "settings": settings}
+            entries.append({**shared, **part, "seeds": SEEDS, "rows": {"paper": LSH, "auto": {"warm_start": "auto"}}})
+            if not options:
+                entries.append({**shared, **part, "seeds": 1, "rows": {"on": {"warm_start": "on"}}})
+    return entries
 
 
 def _rates(data: str) -> list[dict[str, Any]]:
@@ -86,8 +120,8 @@ def _rates(data: str) -> list[dict[str, Any]]:
         {
             "data": data,
             "part": f"learning rate {rate:g}",
-            "seeds": 2,
-            "settings": {"learning_rate": rate, "pairs_per_batch": size, "validation_share": 0.2},
+            "seeds": 1,
+            "settings": {"learning_rate": rate, "pairs_per_batch": size, "validation_share": 0.2, "evaluate_every": 4},
             "rows": {**RANDOM, **DEFAULT},
         }
         for rate in RATES
@@ -99,7 +133,7 @@ def _cost() -> list[dict[str, Any]]:
         {
             "data": data,
             "part": data,
-            "settings": {"pairs_per_batch": 64, "epochs": 2, "evaluate_every": 0},
+            "settings": {"pairs_per_batch": 64, "epochs": 1, "evaluate_every": 0},
             "rows": {**RANDOM, **DEFAULT},
         }
         for data in TEXTS
@@ -110,6 +144,8 @@ TABLES: dict[str, list[dict[str, Any]]] = {
     **{f"quality_{data}": _quality(data) for data in QUALITY},
     **{f"one_epoch_{data}": _one_epoch(data) for data in ONE_EPOCH},
     "emoji_rates": _emoji_rates(),
+    "high_rate": _high_rate(),
+    "masked": _masked(),
     **{f"rates_{data}": _rates(data) for data in ("emoji", "grocery")},
     "cost": _cost(),
     **{f"compare_{data}": [entry(data)] for data in PUBLISHED},

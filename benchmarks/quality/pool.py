@@ -33,7 +33,7 @@ class Pool(NamedTuple):
 def trained(cells: list[Cell], pool: Pool, began: float) -> Iterator[tuple[Cell, Outcome]]:
     """Yield cells with their outcomes, as they end; `began` is the time on the monotonic clock to count from."""
     deadline = float("inf") if pool.limit is None else began + pool.limit
-    waiting = sorted(cells, key=lambda cell: -cell.seconds)
+    waiting = sorted(cells, key=lambda cell: (cell.turn, -cell.seconds))
     logs = pool.runs / "logs"
     logs.mkdir(parents=True, exist_ok=True)
     workers = [_Worker(pool, logs / f"{i}.log") for i in range(min(pool.jobs, len(cells)))]
@@ -66,7 +66,8 @@ def _is_over(request: Request, deadline: float) -> bool:
 
 def _next(waiting: list[Cell], worker: "_Worker") -> Cell:
     """Take the longest cell, or one that is not much shorter and whose data the process has."""
-    long_enough = (cell for cell in waiting if cell.seconds >= LOADED_FIRST * waiting[0].seconds)
+    first = waiting[0]
+    long_enough = (c for c in waiting if c.turn == first.turn and c.seconds >= LOADED_FIRST * first.seconds)
     chosen = next((cell for cell in long_enough if str(cell.source) in worker.loaded), waiting[0])
     waiting.remove(chosen)
     return chosen
