@@ -100,7 +100,7 @@ def _cost() -> list[dict[str, Any]]:
             "data": data,
             "part": data,
             "settings": {"pairs_per_batch": 64, "epochs": 2, "evaluate_every": 0},
-            "rows": {**RANDOM, **DEFAULT},
+            "rows": {**RANDOM, **DEFAULT, "default, refreshed every 100 steps": {"refresh_every": 100}},
         }
         for data in TEXTS
     ]

@@ -44,7 +44,7 @@ def trained(cells: list[Cell], pool: Pool, began: float) -> Iterator[tuple[Cell,
                     waiting.clear()
                 for worker in workers:
                     if worker.cell is None and waiting:
-                        worker.begin(_next(waiting, worker))
+                        worker.begin(take_next(waiting, worker.loaded))
                 busy = {worker.connection: worker for worker in workers if worker.cell is not None}
                 if not busy:
                     break
@@ -64,10 +64,15 @@ def _is_over(request: Request, deadline: float) -> bool:
     return request.number is not None or time.monotonic() > deadline
 
 
-def _next(waiting: list[Cell], worker: "_Worker") -> Cell:
-    """Take the longest cell, or one that is not much shorter and whose data the process has."""
+def take_next(waiting: list[Cell], loaded: set[str]) -> Cell:
+    """Take the longest cell, or one that is not much shorter and whose data a process has loaded.
+
+    Args:
+        waiting: Cells, the longest first; the one that is returned is removed.
+        loaded: The sources that were loaded.
+    """
     long_enough = (cell for cell in waiting if cell.seconds >= LOADED_FIRST * waiting[0].seconds)
-    chosen = next((cell for cell in long_enough if str(cell.source) in worker.loaded), waiting[0])
+    chosen = next((cell for cell in long_enough if str(cell.source) in loaded), waiting[0])
     waiting.remove(chosen)
     return chosen
 

@@ -10,7 +10,6 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from lookalike.data import RetrievalData
-from lookalike.data.explicit import with_negatives
 from lookalike.data.parts import TrainingItems
 from lookalike.training.encoders import make_encoder
 from lookalike.training.loading import embed
@@ -31,6 +30,8 @@ def with_mined_negatives(data: RetrievalData, model: dict[str, Any], number: int
         number: Negatives per pair, at most `MOST`.
         folder: Where mined negatives are kept for other processes.
     """
+    from lookalike.data.explicit import with_negatives
+
     path = folder / f"{data.checksum}-{zlib.crc32(str(model).encode()):08x}.npy"
     if not path.exists():
         folder.mkdir(exist_ok=True)

@@ -20,6 +20,7 @@ import torch
 from benchmarks.quality.cells import Cell
 from benchmarks.quality.loops import ObservedLoop
 from benchmarks.quality.tokens import make_encoder_with_kept_tokens
+from benchmarks.quality.triplets import with_mined_negatives
 from lookalike.data import RetrievalData
 from lookalike.training import run
 from lookalike.training.errors import Interrupted
@@ -86,8 +87,6 @@ def _trained(cell: Cell, runs: Path, loaded: dict[str, RetrievalData]) -> Outcom
     if name not in loaded:
         loaded[name] = cell.source.load()
         if cell.negatives:
-            from benchmarks.quality.triplets import with_mined_negatives
-
             loaded[name] = with_mined_negatives(loaded[name], cell.model, cell.negatives, runs / "negatives")
     ObservedLoop.notes = {}
     result = run.train(loaded[name], cell.settings, out=folder.path, model=cell.model, resume=True, progress=False)
