@@ -74,7 +74,7 @@ class ObservedLoop(TrainingLoop):
         rule = self.sampler.warm_start
         if rule.readiness is not None:
             self.notes["beats"] = {str(rank): float(share) for rank, share in rule.readiness.beats.items()}
-        self.notes |= {"is_used": rule.is_used, "flips": list(rule.flips)}
+        self.notes.update(is_used=rule.is_used, flips=list(rule.flips))
 
     def _checksum(self) -> int:
         """Compute a checksum of the model's weights."""

@@ -60,9 +60,10 @@ def work(connection: Connection, inputs: Path, runs: Path, log: Path, keeps_toke
     os.chdir(inputs)  # data and weights are named relative to it
     torch.set_num_threads(1)
     ObservedLoop.known = runs / "untrained"
-    run.TrainingLoop = ObservedLoop  # type: ignore[misc]  # `train` offers no other way to observe its loop
+    loops: Any = run  # `train` offers no other way to observe its loop
+    loops.TrainingLoop = ObservedLoop
     if keeps_tokens:
-        run.make_encoder = make_encoder_with_kept_tokens
+        loops.make_encoder = make_encoder_with_kept_tokens
     loaded: dict[str, RetrievalData] = {}
     while (cell := connection.recv()) is not None:
         _State.is_busy = True
