@@ -16,7 +16,7 @@ PAGES = {  # that tell more about a command
     "compare": "training.md",
     "mine": "mining.md",
     "analyze": "analysis.md",
-    "plan": "theory.md",
+    "plan": "strategy.md",
     "report": "report.md",
     "data": "data.md",
 }

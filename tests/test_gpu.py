@@ -65,16 +65,21 @@ def test_flagged_hashing_does_not_wait_for_the_device(refusing_to_wait):
 
 
 @pytest.mark.parametrize("hard_fraction", [None, 0.5])
-def test_the_loss_does_not_wait_for_the_device(refusing_to_wait, hard_fraction):
+@pytest.mark.parametrize("mask_above", [None, 0.9])
+def test_the_loss_does_not_wait_for_the_device(refusing_to_wait, hard_fraction, mask_above):
     query, reference = (torch.randn(64, 32, generator=torch.manual_seed(seed)) for seed in range(2))
-    exclude = make_lists([[(i + 1) % 64, (7 * i) % 64] for i in range(64)])
-    criterion = InfoNCE(hard_fraction=hard_fraction)
-    expected = criterion(query, reference, exclude)
-    criterion, query, reference = criterion.cuda(), query.cuda(), reference.cuda()
+    reference = query + reference
+    negatives = torch.randn(64, 3, 32, generator=torch.manual_seed(2)) + 0.5 * query[:, None]
+    exclude = make_lists([[(i + 1) % 64, (7 * i) % 64, 64 + i] for i in range(64)])
+    criterion = InfoNCE(hard_fraction=hard_fraction, mask_above=mask_above)
+    expected, masked = criterion(query, reference, exclude, negatives), criterion.masked
+    criterion.reset_masked()
+    criterion, query, reference, negatives = (x.cuda() for x in (criterion, query, reference, negatives))
     refusing_to_wait()
-    loss = criterion(query, reference, exclude)
+    loss = criterion(query, reference, exclude, negatives)
     refusing_to_wait(on=False)
     assert loss.item() == pytest.approx(expected.item(), rel=1e-4)
+    assert criterion.masked == (None if masked is None else pytest.approx(masked, abs=1e-4))
 
 
 @pytest.mark.parametrize("bits", [8, 40, 128, 512, 1024, 2048, 4096])

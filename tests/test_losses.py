@@ -135,6 +135,154 @@ def test_ranks_together_have_the_loss_and_gradient_of_the_global_batch(sizes):
             assert torch.allclose(mine, truth, atol=1e-6)
 
 
+def loops(query, reference, negatives, rows, *, symmetric=True, hard_fraction=None, smoothing=0.1, mask_above=None):
+    """The loss in double precision, anchor by anchor and candidate by candidate; and masked and all negatives."""
+    query, reference, explicit = (x.double() for x in (query, reference, negatives.flatten(0, 1)))
+    counts = [0, 0]
+
+    def one(i, anchor, candidates, excluded):
+        similarity = [cosine_similarity(anchor, other, dim=0) for other in candidates]
+        positive = similarity[i].item()
+        limit = positive * mask_above if mask_above and positive > 0 else positive * (2 - (mask_above or 0))
+        others = [j for j in range(len(candidates)) if j != i and j not in excluded]
+        counts[1] += len(others)
+        if mask_above is not None:
+            assert all(abs(similarity[j].item() - limit) > 1e-6 for j in others)  # rounding decides nothing
+            counts[0] += sum(similarity[j].item() > limit for j in others)
+            others = [j for j in others if similarity[j].item() <= limit]
+        if hard_fraction is not None:
+            others = sorted(others, key=lambda j: -similarity[j].item())
+            others = others[: math.ceil(hard_fraction * (len(candidates) - 1))]
+        logits = torch.stack([similarity[j] for j in (i, *others)]) / 0.2
+        terms = logits.logsumexp(0) - logits
+        return (1 - smoothing) * terms[0] + smoothing * terms.mean()
+
+    there = sum(one(i, query[i], [*reference, *explicit], rows[i]) for i in range(len(query))) / len(query)
+    if not symmetric:
+        return there, counts
+    back = sum(one(i, reference[i], query, transposed(rows)[i]) for i in range(len(query))) / len(query)
+    return (there + back) / 2, counts
+
+
+OPTIONS = [
+    {"symmetric": symmetric, "hard_fraction": hard, "smoothing": smoothing, "mask_above": above}
+    for symmetric, hard, smoothing, above in (
+        (True, None, 0.1, None),
+        (False, 0.3, 0.0, None),
+        (True, None, 0.1, 0.9),
+        (True, 0.3, 0.1, 0.5),
+        (False, None, 0.0, 1.0),
+        (True, 1.0, 0.0, 0.01),
+    )
+]
+
+
+def candidates(n, m):
+    """Pairs, explicit negatives and lists to exclude, with near duplicates and with positives of either sign."""
+    generator = torch.Generator().manual_seed(n)
+    query = torch.randn(n, 6, generator=generator)
+    reference = query + 1.5 * torch.randn(n, 6, generator=generator)
+    reference[1], reference[-1] = reference[0] + 0.01, -query[-1] + 0.5 * reference[-1]
+    negatives = torch.randn(n, m, 6, generator=generator)
+    negatives[2, :1] = reference[0] - 0.01
+    rows = [[(3 * i + 1) % n, n + (5 * i) % (n * m)] if m else [(3 * i + 1) % n] for i in range(n)]
+    return query, reference, negatives, [row if i % 3 else [] for i, row in enumerate(rows)]
+
+
+def infonce(smoothing, **options):
+    return InfoNCE(0.2, label_smoothing=smoothing, **options)
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+@pytest.mark.parametrize("m", [0, 1, 3])
+@pytest.mark.parametrize("excludes", [False, True])
+def test_masks_and_explicit_negatives_equal_loops_in_double_precision(options, m, excludes):
+    *inputs, rows = candidates(7, m)
+    rows = rows if excludes else [[]] * 7
+    inputs = [x.requires_grad_() for x in inputs]
+    expected, counts = loops(*inputs, rows, **options)
+    truths = torch.autograd.grad(expected, inputs, allow_unused=True)
+    criterion = infonce(**options)
+    loss = criterion(*inputs[:2], make_lists(rows) if excludes else None, inputs[2])
+    assert loss.item() == pytest.approx(expected.item(), rel=1e-5)
+    for mine, truth in zip(torch.autograd.grad(loss, inputs, allow_unused=True), truths, strict=True):
+        assert mine is truth is None if m == 0 and mine is None else torch.allclose(mine, truth, atol=1e-6)
+    if options["mask_above"] is None:
+        assert criterion.masked is None
+    else:
+        assert 0 < counts[0] < counts[1] or options["mask_above"] < 0.1
+        assert criterion.counts.tolist() == counts
+        assert criterion.masked == counts[0] / counts[1]
+
+
+def test_what_is_masked_is_counted_until_it_is_reset_and_saved_with_the_state():
+    query, reference, negatives, _ = candidates(7, 2)
+    criterion = InfoNCE(mask_above=0.9)
+    assert criterion.masked is None
+    criterion(query, reference, negatives=negatives)
+    once = criterion.counts.clone()
+    criterion(query, reference, negatives=negatives)
+    assert torch.equal(criterion.counts, 2 * once)
+    other = InfoNCE(mask_above=0.9)
+    other.load_state_dict(criterion.state_dict())
+    assert other.masked == criterion.masked == once[0].item() / once[1].item()
+    criterion.reset_masked()
+    assert criterion.masked is None
+    assert list(InfoNCE().state_dict()) == ["log_temperature"]
+    criterion(query[:1], reference[:1])  # no negatives
+    assert criterion.masked is None
+
+
+@pytest.mark.parametrize(("sign", "masked"), [(1.0, 8), (-1.0, 4 * 11)])
+def test_duplicates_of_the_positive_are_masked_whatever_its_similarity(sign, masked):
+    query, reference = torch.eye(5)[:4], sign * torch.eye(5)[:4] + 0.1
+    query[1], reference[1] = query[0], reference[0]
+    negatives = torch.stack([torch.eye(5)[[4] * 4], reference], dim=1)  # something else, and a copy of the positive
+    criterion = InfoNCE(mask_above=0.99, symmetric=False)
+    criterion(query, reference, negatives=negatives)
+    # Two pairs are the same: their queries have two references and two copies each. What is nearer is masked as well.
+    assert criterion.counts.tolist() == [masked, 4 * 11]
+
+
+def explicit_on_a_rank(rank, sizes, m, cases):
+    query, reference, negatives, rows = candidates(sum(sizes), m)
+    own = slice(sum(sizes[:rank]), sum(sizes[: rank + 1]))
+    found = []
+    for options, excludes in cases:
+        torch.manual_seed(1)
+        model, criterion = torch.nn.Linear(6, 4), infonce(**options)
+        exclude = make_lists(rows[own]) if excludes else None
+        loss = criterion(model(query[own]), model(reference[own]), exclude, model(negatives[own]))
+        loss.backward()
+        counts = criterion.counts.clone()
+        gradients = [p.grad for p in (*model.parameters(), *criterion.parameters())]
+        if len(sizes) > 1:
+            torch.distributed.all_reduce(counts)
+            for value in (loss.detach(), *gradients):
+                torch.distributed.all_reduce(value)
+                value.div_(len(sizes))
+        found.append([loss.detach(), *gradients, counts.float()])
+    return found
+
+
+@pytest.mark.parametrize("sizes", [[5, 4], [3, 3, 2]])
+def test_ranks_share_their_explicit_negatives(sizes):
+    cases = list(itertools.product(OPTIONS, (False, True)))
+    expected = explicit_on_a_rank(0, [sum(sizes)], 2, cases)
+    for found in on_ranks(len(sizes), explicit_on_a_rank, sizes, 2, cases):
+        for mine, truth in zip(itertools.chain(*found), itertools.chain(*expected), strict=True):
+            assert torch.allclose(mine, truth, atol=1e-6)
+
+
+def different_numbers_on_a_rank(rank):
+    with pytest.raises(ValueError, match=r"every rank must have as many negatives per query, got \[1, 0\], by rank"):
+        InfoNCE()(torch.randn(3, 4), torch.randn(3, 4), negatives=torch.randn(3, 1, 4) if rank == 0 else None)
+
+
+def test_ranks_with_different_numbers_of_negatives_are_told():
+    on_ranks(2, different_numbers_on_a_rank)
+
+
 def test_half_precision_embeddings_are_compared_in_single():
     torch.manual_seed(0)
     query, reference = torch.randn(6, 8).bfloat16(), torch.randn(6, 8).bfloat16()
@@ -149,8 +297,15 @@ def test_mistakes():
         ({"temperature": 0}, "temperature must be at least 0.01 and at most 1.0, got 0."),
         ({"label_smoothing": 1.0}, "label_smoothing must be"),
         ({"hard_fraction": 0.0}, "hard_fraction must be"),
+        ({"mask_above": 0.0}, "mask_above must be above 0 and at most 1, got 0.0."),
+        ({"mask_above": 1.1}, "mask_above must be above 0 and at most 1, got 1.1."),
     ):
         with pytest.raises(ValueError, match=sentence):
             InfoNCE(**options)
     with pytest.raises(ValueError, match="the same shape"):
         InfoNCE()(torch.randn(3, 4), torch.randn(2, 4))
+    for shape in ((3, 4), (2, 1, 4), (3, 1, 5)):
+        with pytest.raises(ValueError, match=r"negatives must have the shape \[n, m, dim\]"):
+            InfoNCE()(torch.randn(3, 4), torch.randn(3, 4), negatives=torch.randn(shape))
+    with pytest.raises(ValueError, match="exclude ids must be between 0 and 8, got 9 to 9"):
+        InfoNCE()(torch.randn(3, 4), torch.randn(3, 4), make_lists([[9], [], []]), torch.randn(3, 2, 4))

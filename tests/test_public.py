@@ -10,6 +10,7 @@ import pytest
 import lookalike
 
 NAMES = [
+    "Advice",
     "Batches",
     "CodeTable",
     "ComparisonResult",
@@ -24,6 +25,7 @@ NAMES = [
     "RunResult",
     "Settings",
     "SignHasher",
+    "advise",
     "compare",
     "compose_batches",
     "evaluate",
@@ -34,6 +36,7 @@ NAMES = [
     "train",
 ]
 RESULTS = [
+    "Advice",
     "Batches",
     "ComparisonResult",
     "EpochMetrics",

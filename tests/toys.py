@@ -17,6 +17,7 @@ class ToyPart:
     labels: torch.Tensor
     pairs: int | None = None
     prefetch = True
+    num_negatives = 0
     in_itself = False
 
     def queries(self, ids, seed=0):

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from lookalike.samplers import RandomBatchSampler as RandomBatchSampler
     from lookalike.search import Neighbours as Neighbours
     from lookalike.search import hamming_topk as hamming_topk
+    from lookalike.training.advice import Advice as Advice
+    from lookalike.training.advice import advise as advise
     from lookalike.training.comparison import compare as compare
     from lookalike.training.comparison_results import ComparisonResult as ComparisonResult
     from lookalike.training.results import EpochMetrics as EpochMetrics
@@ -31,6 +33,7 @@ __version__ = "0.1.0"
 
 # Imported at first use: torch alone takes a second, which `lookalike --help` should not.
 _HOMES = {
+    "Advice": "lookalike.training.advice",
     "Batches": "lookalike.batches",
     "CodeTable": "lookalike.codes",
     "ComparisonResult": "lookalike.training.comparison_results",
@@ -45,6 +48,7 @@ _HOMES = {
     "RunResult": "lookalike.training.results",
     "Settings": "lookalike.training.settings",
     "SignHasher": "lookalike.hashing",
+    "advise": "lookalike.training.advice",
     "compare": "lookalike.training.comparison",
     "compose_batches": "lookalike.batches",
     "evaluate": "lookalike.evaluation",
@@ -56,6 +60,7 @@ _HOMES = {
 }
 
 __all__ = [
+    "Advice",
     "Batches",
     "CodeTable",
     "ComparisonResult",
@@ -70,6 +75,7 @@ __all__ = [
     "RunResult",
     "Settings",
     "SignHasher",
+    "advise",
     "compare",
     "compose_batches",
     "evaluate",

@@ -29,12 +29,15 @@ OTHERS = {  # a value for every setting that is not its default, and fits the ot
     "clip": 0.5,
     "temperature": 0.1,
     "label_smoothing": 0.05,
+    "mask_above": 0.95,
     "hardness": 0.75,
     "neighbourhood": 3,
     "method": "sample4geo",
     "guard": 0.95,
     "track_overlap": True,
     "evaluate_every": 2,
+    "validation_share": 0.2,
+    "patience": 4,
     "seed": 3,
     "mixed_precision": False,
 }
@@ -47,11 +50,20 @@ def as_options(settings):
         yield from (f"--{flag}" if value else f"--no-{flag}",) if isinstance(value, bool) else (f"--{flag}", value)
 
 
+def test_a_line_tells_what_the_loss_masked(run_here, glyph_file):
+    code, out, err = run_here("train", glyph_file, *QUICK, "--mask-above", "0.9")
+    assert (code, err) == (0, "")
+    lines = re.findall(r"^epoch +[1-9]  R@1 .*%  loss [0-9.]+  masked ([0-9.]+)%  [0-9.]+ s, mining", out, re.MULTILINE)
+    assert len(lines) == 3
+    assert all(0 < float(share) <= 100 for share in lines)
+
+
 def test_it_prints_a_line_per_epoch_and_a_table(run_here, glyph_file, tmp_path):
     arguments = ("train", glyph_file, *QUICK, "--sampler", "lsh:64")
     code, out, err = run_here(*arguments, "--baseline", "random")
     assert (code, err) == (0, "")
     assert len(re.findall(r"^epoch +\d  R@1", out, re.MULTILINE)) == 8
+    assert "masked" not in out
     assert len(re.findall(r"^epoch   0  R@1 .*%  before training$", out, re.MULTILINE)) == 2
     assert first_cells(out) == ["before training", "lsh:64", "random"]
     assert sorted(path.name for path in (tmp_path / "runs").iterdir()) == ["own-lsh64-seed0", "own-random-seed0"]
@@ -60,6 +72,19 @@ def test_it_prints_a_line_per_epoch_and_a_table(run_here, glyph_file, tmp_path):
     assert err == (
         "lookalike: runs/own-lsh64-seed0 holds a finished run; --force overwrites it, --out chooses another folder.\n"
     )
+
+
+def test_with_validation_lines_show_it_and_the_table_shows_the_test(run_here, glyph_file, tmp_path):
+    arguments = ("--validation-share", "0.2", "--patience", "1", "--learning-rate", "1e-9", "--epochs", "9")
+    code, out, err = run_here("train", glyph_file, *QUICK, *arguments)
+    assert (code, err) == (0, "")
+    assert "Of the classes to train, 20% are held out for validation." in out
+    lines = re.findall(r"^epoch +\d  validation R@1 +[\d.]+%  \S+", out, re.MULTILINE)
+    result = json.loads(next(tmp_path.glob("runs/*/result.json")).read_text())
+    assert len(lines) == 1 + result["epochs"] < 10
+    best = f"best epoch by validation: {result['best_epoch']}; stopped early, after epoch {result['epochs']}\n"
+    assert best in out
+    assert f"{100 * result['metrics']['recall@1']:.2f}" in out[out.index(best) :]
 
 
 def test_without_data_it_trains_glyphs_and_a_baseline(run_here):
@@ -210,6 +235,7 @@ def test_what_was_given_is_checked_before_anything_is_loaded(run_here, tmp_path,
         (("texts",), "texts is read from a"),
         (("glyphs", "--root", "."), "glyphs is not read from a folder and takes no"),
         (("glyphs", "--guard", "7"), "guard must be above 0 and at most 2, got 7"),
+        (("glyphs", "--mask-above", "0"), "mask_above must be above 0 and at most 1, got 0"),
         (("glyphs", "--hardness", "2"), "hardness must be at least 0 and at most 1, got 2"),
         (("glyphs", "--learning-rate", "-1"), "learning_rate must be above 0, got -1"),
         (("glyphs", "--device", "cuda:99"), "there is no device 'cuda:99' here"),

@@ -56,6 +56,18 @@ def test_settings_by_name_are_rows(glyphs, tmp_path):
     }
 
 
+def test_all_rows_are_validated_on_the_same_samples(glyphs, tmp_path):
+    seen, settings = [], replace(SETTINGS, validation_share=0.25)
+    table = compared(glyphs, tmp_path, settings=settings, on_run=lambda _, result: seen.append(result))
+    assert len({result.validation["queries"] for result in seen}) == 1
+    before = [
+        json.loads((tmp_path / f"{name}-seed0" / "metrics.jsonl").read_text().splitlines()[0])
+        for name in ("random", "lsh-64")
+    ]
+    assert before[0] == before[1]  # the same weights on the same validation part
+    assert ", best epoch by validation on 25% of the training part, " in table.conditions()
+
+
 def test_several_at_a_time_give_the_same(glyphs, tmp_path, monkeypatch):
     monkeypatch.setattr("lookalike.training.jobs.START_METHOD", "forkserver")  # saves the imports
     start_server()

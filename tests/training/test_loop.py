@@ -78,7 +78,7 @@ def test_the_model_is_evaluated_before_its_first_step_once(tmp_path):
         train(data, quick(), out=tmp_path, model=dying_in("training", 1), on_epoch=seen.append)
     assert [epoch.epoch for epoch in seen] == [0]
     model = toy_model()
-    untrained = TrainingLoop(model, data, quick(), torch.device("cpu")).evaluate()
+    untrained = TrainingLoop(model, data, quick(), torch.device("cpu")).evaluator.test()
     result = train(data, quick(evaluate_every=0), out=tmp_path / "other", model=toy_model())
     assert result.zero_shot == untrained
     result = train(data, quick(), out=tmp_path, model=toy_model(), resume=True, on_epoch=seen.append)
@@ -117,6 +117,21 @@ def test_bits_are_chosen_while_training_and_recorded(tmp_path):
     assert metrics(tmp_path / "parts") == metrics(tmp_path / "whole")
 
 
+@pytest.mark.parametrize("paired", [False, True])
+def test_what_the_loss_masks_is_reported_by_epoch_and_survives_a_stop(tmp_path, paired):
+    data, settings = toy_data(paired=paired), quick(mask_above=0.5, pairs_per_batch=6)
+    seen = []
+    train(data, settings, out=tmp_path / "whole", model=toy_model(), on_epoch=seen.append)
+    assert seen[0].masked is None
+    assert all(0 < epoch.masked < 1 for epoch in seen[1:])
+    assert len({epoch.masked for epoch in seen[1:]}) == 4  # of each epoch alone
+    for steps in (2, 6, 7):
+        with contextlib.suppress(Interrupted):
+            train(data, settings, out=tmp_path / "parts", model=stopping_in(steps), resume=True)
+    train(data, settings, out=tmp_path / "parts", model=toy_model(seed=9), resume=True)
+    assert metrics(tmp_path / "parts") == metrics(tmp_path / "whole")
+
+
 class Failing(nn.Module):
     """Gives NaN from some training step on."""
 
@@ -149,7 +164,7 @@ def test_a_failure_in_the_evaluation_costs_no_epoch(tmp_path, monkeypatch):
             raise RuntimeError("out of memory")
         return {"recall@1": 0.0}
 
-    monkeypatch.setattr("lookalike.training.loop.evaluate", fail)
+    monkeypatch.setattr("lookalike.training.evaluating.evaluate", fail)
     with pytest.raises(RuntimeError, match="out of memory"):
         train(toy_data(), quick(epochs=2), out=tmp_path, model=toy_model(), device="cpu")
     checkpoint = torch.load(tmp_path / "checkpoint.pt", weights_only=True)

@@ -15,7 +15,14 @@ EPOCHS = [
 ]
 
 
-@pytest.mark.parametrize("epoch", EPOCHS)
+VALIDATED = [
+    EpochMetrics(epoch=0, step=0, quality={"recall@1": 0.1}, validation={**QUALITY, "mrr@10": 0.99}),
+    EpochMetrics(epoch=1, step=10, kept_bytes=9, quality=QUALITY, validation={**QUALITY, "mrr@10": 0.9}),
+    EpochMetrics(epoch=2, step=20, kept_bytes=9, validation={**QUALITY, "mrr@10": 0.8}),
+]
+
+
+@pytest.mark.parametrize("epoch", [*EPOCHS, *VALIDATED])
 def test_an_epoch_is_a_flat_line_of_json(epoch):
     line = json.loads(json.dumps(epoch.as_json()))
     assert EpochMetrics.from_json(line) == epoch
@@ -33,6 +40,13 @@ def test_a_result_sums_up_its_epochs():
     assert (result.metrics, result.zero_shot) == (QUALITY, {"recall@1": 0.1})
     assert (result.epochs, result.seconds, result.kept_bytes, result.parameters) == (3, 12.0, 7, 5)
     assert (result.mining_seconds_per_epoch, result.mining_share) == (1.0, 0.25)  # without the first epoch
+    assert RunResult.from_json(json.loads(json.dumps(result.as_json()))) == result
+
+
+def test_with_a_validation_part_the_best_epoch_is_the_result():
+    result = RunResult.of_epochs(VALIDATED, config={})
+    assert (result.best_epoch, result.metrics, result.validation) == (1, QUALITY, {**QUALITY, "mrr@10": 0.9})
+    assert (result.epochs, result.zero_shot) == (2, {"recall@1": 0.1})
     assert RunResult.from_json(json.loads(json.dumps(result.as_json()))) == result
 
 

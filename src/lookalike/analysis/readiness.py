@@ -19,8 +19,7 @@ if TYPE_CHECKING:
 RANKS = (1, 8, 32, 128)
 ANCHORS = 2048  # the standard error of a fraction is then below .011
 MEMBERS = 64  # positives that an anchor is compared with, at most
-DECISIVE_RANK = 32
-ENOUGH = 0.5
+DECISIVE_RANK, ENOUGH = 32, 0.7  # models that know the task are well above, others well below; docs/batches.md
 
 
 @dataclass(frozen=True)

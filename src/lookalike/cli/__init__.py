@@ -14,7 +14,7 @@ COMMANDS = {  # modules of this package
     "compare": "Train with several samplers and seeds, and print a table.",
     "mine": "Find hard negatives for pairs of texts or for embeddings.",
     "analyze": "Compare the hard negatives found in bits with the true ones.",
-    "plan": "Predict how many bits it takes.",
+    "plan": "Say which strategy suits a data set, or how many bits it takes.",
     "report": "Show runs, comparisons and analyses on one HTML page.",
     "data": "List data sets, or check one.",
     "bench": "Measure speed on this machine.",

@@ -115,6 +115,9 @@ def _run(options: Options) -> None:
         print_whole(console, f"{folders[0]} holds no run to continue, so a new one begins.")
     data = options.source.load(progress=True)
     console.print(f"{data.description[0].upper()}{data.description[1:]}.", highlight=False)
+    if share := options.settings.validation_share:
+        what = "classes" if data.train.pairs is None else "pairs"
+        console.print(f"Of the {what} to train, {share:.0%} are held out for validation.", highlight=False)
     results: dict[str, list[RunResult]] = {}
     for settings, folder in zip(runs, folders, strict=True):
         print_whole(console, f"\n{settings.strategy} -> {folder}")
@@ -152,7 +155,7 @@ def _train(
     from lookalike.training.run import train
 
     try:
-        return train(data, settings, out=folder, on_epoch=partial(_print_epoch, console, settings), **how)
+        result = train(data, settings, out=folder, on_epoch=partial(_print_epoch, console, settings), **how)
     except Interrupted as interrupted:
         print_whole(console, f"{interrupted}; everything is saved. Continue with: {command}")
         sys.exit(128 + interrupted.number)
@@ -162,16 +165,24 @@ def _train(
         raise ValueError(
             f"{str(error).rstrip('.')}. Everything is saved; {command} continues with the step that needs it."
         ) from error
+    if result.best_epoch is not None:
+        early = f"; stopped early, after epoch {result.epochs}" if result.epochs != settings.epochs else ""
+        console.print(f"best epoch by validation: {result.best_epoch}{early}", highlight=False)
+    return result
 
 
 def _print_epoch(console: "Console", settings: Settings, epoch: "EpochMetrics") -> None:
-    recall = f"{epoch.quality['recall@1']:6.2%}" if "recall@1" in epoch.quality else "     -"
+    quality = epoch.validation or epoch.quality
+    recall = f"R@1 {quality['recall@1']:6.2%}" if "recall@1" in quality else "R@1      -"
+    if epoch.validation:
+        recall = f"validation {recall}"
     if epoch.epoch == 0:
-        console.print(f"epoch   0  R@1 {recall}  before training", highlight=False)
+        console.print(f"epoch   0  {recall}  before training", highlight=False)
         return
     bits = f", {epoch.bits} bits" if settings.strategy == "lsh:auto" else ""
+    masked = "" if epoch.masked is None else f"  masked {epoch.masked:.2%}"
     console.print(
-        f"epoch {epoch.epoch:>3}  R@1 {recall}  loss {epoch.loss:.3f}  "
+        f"epoch {epoch.epoch:>3}  {recall}  loss {epoch.loss:.3f}{masked}  "
         f"{epoch.seconds:.1f} s, mining {epoch.mining_seconds:.2f} s ({epoch.mining_share:.1%}){bits}",
         highlight=False,
     )

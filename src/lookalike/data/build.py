@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from lookalike.data.augment import Augmentation
+from lookalike.data.explicit import numbered_negatives
 from lookalike.data.fingerprints import checksum, training_rows
 from lookalike.data.image_files import ImageFiles, Size, usable
 from lookalike.data.parts import Items, Selection, Texts, TrainingItems, judged, labelled, searched_in_itself
@@ -134,18 +135,44 @@ def paired_images(
 
 
 def paired_texts(
-    name: str, title: str, train: Sequence[tuple[str, str]], test: Sequence[tuple[str, str]]
+    name: str,
+    title: str,
+    train: Sequence[tuple[str, str]],
+    test: Sequence[tuple[str, str]],
+    *,
+    negatives: Sequence[Sequence[str]] | None = None,
 ) -> RetrievalData:
     """Make a data set of pairs of texts; the test searches every query among all references of the test.
 
+    Args:
+        name: Name of the data set.
+        title: What its description and its errors call it.
+        train: Pairs of a query and a reference to train on.
+        test: Pairs to test on.
+        negatives: Explicit negatives of each training pair, which may have different numbers of them.
+
     Raises:
-        ValueError: There are too few pairs.
+        ValueError: There are too few pairs, or there is not one list of negatives per training pair.
+
+    Examples:
+        >>> pairs = [("one", "1"), ("two", "2")]
+        >>> data = paired_texts("numbers", "numbers", pairs, pairs, negatives=[["7", "2"], ["8"]])
+        >>> data.train.num_negatives, data.train.negatives(torch.tensor([0]), seed=0)
+        (2, ['7', '2'])
     """
     rows = [*train, *test]
     queries, query_ids = _distinct([row[0] for row in rows])
     references, reference_ids = _distinct([row[1] for row in rows])
+    key, items = checksum(rows), None
+    if negatives is not None:
+        if len(negatives) != len(train):
+            raise ValueError(
+                f"negatives must be a list for each of the {len(train)} training pairs, got {len(negatives)}."
+            )
+        references, items = numbered_negatives(references, negatives)
+        key = checksum(rows, [list(own) for own in negatives])
     query, reference = Selection(Texts(queries), query_ids), Selection(Texts(references), reference_ids)
-    return paired_items(name, title, query, reference, len(train), None, checksum(rows))
+    return paired_items(name, title, query, reference, len(train), None, key, items)
 
 
 def split_texts(
@@ -154,8 +181,12 @@ def split_texts(
     pairs: Sequence[tuple[str, str]],
     test_share: float,
     splits: Sequence[str] | None = None,
+    *,
+    negatives: Sequence[Sequence[str]] | None = None,
 ) -> RetrievalData:
     """Make a data set of pairs of texts, split by `splits`, or else by the texts of the references.
+
+    The explicit `negatives` of pairs to test on are ignored.
 
     Raises:
         ValueError: There are too few pairs, or `test_share` is not between 0 and 1.
@@ -164,7 +195,9 @@ def split_texts(
     train, test = (
         [pair for pair, is_train in zip(pairs, training, strict=True) if is_train == t] for t in (True, False)
     )
-    return paired_texts(name, title, train, test)
+    if negatives is not None:
+        negatives = [own for own, is_train in zip(negatives, training, strict=True) if is_train]
+    return paired_texts(name, title, train, test, negatives=negatives)
 
 
 def paired_items(
@@ -175,8 +208,12 @@ def paired_items(
     num_training: int,
     augment: Augmentation | None,
     key: str,
+    negatives: Array | None = None,
 ) -> RetrievalData:
-    """Make a data set of pairs, of which the first `num_training` train; `key` is a checksum of the items."""
+    """Make a data set of pairs, of which the first `num_training` train; `key` is a checksum of the items.
+
+    `negatives` are explicit ones of the training pairs, numbers of items of the reference `[num_training, m]`.
+    """
     train, test = slice(num_training), slice(num_training, None)
     _check_enough(title, "pairs", num_training, len(query) - num_training)
     labels = pair_labels(query.ids[train], reference.ids[train])
@@ -187,9 +224,13 @@ def paired_items(
         "test queries": len(part.query),
         "test references": len(searched),
     }
+    explicit = ""
+    if negatives is not None and negatives.shape[1]:
+        counts["negatives per pair"] = negatives.shape[1]
+        explicit = f" with {negatives.shape[1]} negative{'s' if negatives.shape[1] > 1 else ''} each"
     return RetrievalData(
         name=name,
-        description=f"{title}: {num_training:,} pairs to train, {counts['test queries']:,} queries among "
+        description=f"{title}: {num_training:,} pairs{explicit} to train, {counts['test queries']:,} queries among "
         f"{len(searched):,} references to test",
         checksum=checksum(name, key, query.ids, reference.ids, num_training),
         train=TrainingItems(
@@ -197,6 +238,7 @@ def paired_items(
             reference=Selection(reference.items, reference.ids[train]),
             labels=labels if len(torch.unique(labels)) < len(labels) else None,
             pairs=num_training,
+            negative_items=negatives if explicit else None,
             augment=augment,
         ),
         test=part,

@@ -111,6 +111,15 @@ def draw_glyphs(*, progress: bool = False) -> Glyphs:
     return Glyphs(np.stack(images), np.array(codepoints, np.int32), np.array(faces, np.uint8), FACES)
 
 
+def is_glyph_file(path: Path) -> bool:
+    """Return whether an `.npz` file holds glyphs, from the names of its arrays."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return {"packed.npy", "codepoint.npy", "face.npy"} <= set(archive.namelist())
+    except (OSError, zipfile.BadZipFile):
+        return False
+
+
 def identical_shapes(glyphs: Glyphs) -> list[list[int]]:
     """Return groups of code points that look the same, such as the Latin, Greek and Cyrillic A.
 

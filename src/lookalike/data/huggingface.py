@@ -15,7 +15,8 @@ from lookalike.data.fingerprints import checksum, training_rows
 from lookalike.data.image_files import Size, checked_size, to_array
 from lookalike.data.parts import Selection
 from lookalike.data.table_files import Table
-from lookalike.data.text_pairs import known_columns, listed, read_text_pairs
+from lookalike.data.text_pairs import known_columns, listed
+from lookalike.data.text_tuples import PASSAGES, holds_passages, read_text_tuples
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -76,6 +77,7 @@ def from_dataset(
     size: Size = 384,
     reference_size: Size | None = None,
     augment: bool = True,
+    negatives: int | None = None,
 ) -> RetrievalData:
     """Make a data set from the rows of a Hugging Face `Dataset`.
 
@@ -92,9 +94,11 @@ def from_dataset(
         size: Height and width to resize images to; of queries, in pairs.
         reference_size: Likewise for references; by default `size`.
         augment: Augment images in training.
+        negatives: Number of explicit negatives of each pair of texts to use, as in `load_data("texts")`; by default
+            all that the columns hold.
 
     Raises:
-        ValueError: There are no such columns.
+        ValueError: There are no such columns, or there are no `negatives`.
 
     Examples:
         >>> class Rows(dict):
@@ -111,7 +115,9 @@ def from_dataset(
         raise ValueError(f"the data set must have the columns {first} and {second}, got {listed(names)}.")
     parts = [train] if test is None else [train, test]
     if all(isinstance(train[column][0], (str, bytes, list, NoneType)) for column in found):
-        return _texts(name, parts, found, test_share)
+        return _texts(name, parts, columns if holds_passages(names) else found, test_share, negatives)
+    if negatives:
+        raise ValueError("negatives= is for pairs of texts; give images theirs with data.explicit.with_negatives.")
     rows, given = sum(len(part) for part in parts), None if test is None else len(train)
     images = ImageColumn(parts, first, size)
     key = checksum(images.size, rows, found)
@@ -130,6 +136,8 @@ def from_dataset(
 def _known_columns(names: Sequence[str]) -> tuple[str, str]:
     if {"image", "label"} <= set(names):
         return "image", "label"
+    if holds_passages(names):
+        return "query", PASSAGES[0]
     queries, references = known_columns(names)
     if len(queries) == len(references) == 1:
         return queries[0], references[0]
@@ -144,10 +152,18 @@ def _training(names: Sequence[Any], test_share: float, given: int | None) -> Arr
     return np.array(training_rows(names, test_share)) if given is None else np.arange(len(names)) < given
 
 
-def _texts(name: str, parts: Sequence[RowSource], columns: tuple[str, str], test_share: float) -> RetrievalData:
-    sources = (name, f"{name} (test)")
-    pairs = [
-        read_text_pairs(Table(source, list(part.column_names), part.__getitem__), columns).pairs
-        for source, part in zip(sources, parts, strict=False)
+def _texts(
+    name: str,
+    parts: Sequence[RowSource],
+    columns: tuple[str, str] | None,
+    test_share: float,
+    negatives: int | None,
+) -> RetrievalData:
+    named = zip((name, f"{name} (test)"), parts, (negatives, 0), strict=False)
+    train, *test = [
+        read_text_tuples(Table(source, list(part.column_names), part.__getitem__), columns, number)
+        for source, part, number in named
     ]
-    return paired_texts(name, name, *pairs) if len(pairs) == 2 else split_texts(name, name, pairs[0], test_share)
+    if test:
+        return paired_texts(name, name, train.pairs, test[0].pairs, negatives=train.negatives)
+    return split_texts(name, name, train.pairs, test_share, negatives=train.negatives)

@@ -76,6 +76,9 @@ class TrainingItems:
     reference: Selection
     labels: Tensor | None
     pairs: int | None = None
+    negative_items: Array | None = (
+        None  # [n, m] numbers of explicit negatives among the items of references, -1 if none
+    )
     augment: Augment | None = None
     device: torch.device = CPU
     prefetch: ClassVar[bool] = True  # decoding and tokenising take time
@@ -95,6 +98,24 @@ class TrainingItems:
     def plain(self, tower: str, ids: Tensor) -> Any:
         """Return queries or references without augmentation."""
         return (self.query if tower == "query" else self.reference).read(ids, self.device)
+
+    @property
+    def num_negatives(self) -> int:
+        """Number of explicit negatives of every query."""
+        return 0 if self.negative_items is None else int(self.negative_items.shape[1])
+
+    def negatives(self, ids: Tensor, seed: int) -> Any:
+        """Return explicit negatives; images are augmented. A query's reference fills the place of one that it lacks."""
+        references, negatives = (numbers.numpy() for numbers in self.item_numbers(ids))
+        chosen = np.where(negatives < 0, references[:, None], negatives).ravel()
+        plain = Selection(self.reference.items, chosen).read(torch.arange(len(chosen)), self.device)
+        return plain if self.augment is None else self.augment(plain, torch.from_numpy(chosen), seed, "reference")
+
+    def item_numbers(self, ids: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the numbers of references and explicit negatives among the items of references."""
+        rows = ids.cpu().numpy()
+        negatives = np.empty((len(rows), 0), np.int64) if self.negative_items is None else self.negative_items[rows]
+        return torch.from_numpy(self.reference.ids[rows]), torch.from_numpy(negatives)
 
     def to(self, device: torch.device) -> TrainingItems:
         """Return the same part; images move to the device before they are augmented."""

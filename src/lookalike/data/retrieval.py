@@ -41,6 +41,19 @@ class TrainingPart(Protocol):
     def plain(self, tower: str, ids: Tensor) -> Any:
         """Return the model's input for these samples without augmentation; `tower` is "query" or "reference"."""
 
+    @property
+    def num_negatives(self) -> int:
+        """Number of explicit negatives of every query, m; 0 if the data bring none."""
+
+    def negatives(self, ids: Tensor, seed: int) -> Any:
+        """Return the model's input for the explicit negatives of these queries, m for each, one query after another."""
+
+    def item_numbers(self, ids: Tensor) -> tuple[Tensor, Tensor]:
+        """Return numbers of the references and explicit negatives, int64 `[n]` and `[n, m]`, equal for equal items.
+
+        -1 marks a place without a negative; whatever `negatives` returns there, no query is compared with it.
+        """
+
     def to(self, device: torch.device) -> TrainingPart:
         """Return the same part, with whatever is small enough on the device."""
 
@@ -88,5 +101,11 @@ class RetrievalData:
     """References to hide from each query of the test: a CSR pair `(offsets, ids)`."""
     test_positives: Lists | None = None
     """References that answer each query of the test, besides those with its label: a CSR pair `(offsets, ids)`."""
+    validation: TestPart | None = None
+    """What to choose the best epoch on, disjoint from both other parts; None to choose nothing."""
+    validation_exclude: Lists | None = None
+    """As `test_exclude`, for the validation part."""
+    validation_positives: Lists | None = None
+    """As `test_positives`, for the validation part."""
     source: DataSource | None = None
     """Name, root and options that `DataSource.load` read the data with; None for data made in Python."""

@@ -125,6 +125,7 @@ class Scans:
     pairs: int | None
     degradation: Degradation
     prefetch: ClassVar[bool] = False
+    num_negatives: ClassVar[int] = 0
 
     def __len__(self) -> int:
         """Return the number of samples or pairs."""
@@ -143,6 +144,14 @@ class Scans:
         """Return clean glyphs, float32 `[n, 1, 32, 32]`."""
         chosen = (self.query_ids if tower == "query" else self.reference_ids)[ids.numpy()]
         return as_input(self.images[torch.from_numpy(chosen).to(self.images.device)])
+
+    def negatives(self, ids: Tensor, seed: int) -> Tensor:  # noqa: ARG002 - there are none
+        """Return no glyphs, float32 `[0, 1, 32, 32]`."""
+        return self.plain("reference", ids[:0])
+
+    def item_numbers(self, ids: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the numbers of the glyphs, and of no negatives."""
+        return torch.from_numpy(self.reference_ids[ids.numpy()]), torch.empty(len(ids), 0, dtype=torch.int64)
 
     def to(self, device: torch.device) -> Scans:
         """Return the same part with its images on the device, if they fit."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypedDict
 
@@ -16,9 +17,9 @@ from lookalike.samplers import states
 from lookalike.samplers.composition import Composed, Composition
 from lookalike.samplers.iteration import EpochIterator, OwnBatches, Place
 from lookalike.samplers.memory import Memory
-from lookalike.samplers.warm_start import LOOKS, WarmStart, WarmStartMode
+from lookalike.samplers.warm_start import LOOKS, WARM_HARDNESS, WarmStart, WarmStartMode
 from lookalike.utils import ranks
-from lookalike.utils.checks import checked_positive
+from lookalike.utils.checks import Range, checked_positive
 from lookalike.utils.tensors import check_one_dimension, checked_ids, checked_towers
 
 if TYPE_CHECKING:
@@ -75,6 +76,7 @@ class EpochBatchSampler(BatchSampler):
         guard: Keeps likely false negatives apart; needs a memory of codes.
         warm_start: What to do with embeddings that were observed before the first epoch: True composes it from them,
             False does not, "auto" only if their codes show that the model is ready; see `WarmStart`. Floats are used.
+        warm_hardness: The hardness of a first epoch that is composed from a warm start, if it is less than `hardness`.
         refresh_every: Compose the rest of the epoch anew every so many batches, from what was observed by then.
         rearrange: Called with the batches of every epoch before they are dealt out: `ids` int32 and `offsets`, the
             labels that must not meet (or None) and a random generator. It may exchange ids between batches, in place.
@@ -99,6 +101,7 @@ class EpochBatchSampler(BatchSampler):
         filters: Filters | None = None,
         guard: Guard | None = None,
         warm_start: WarmStartMode = "auto",
+        warm_hardness: float = WARM_HARDNESS,
         refresh_every: int | None = None,
         rearrange: Rearrange | None = None,
         seed: int = 0,
@@ -116,6 +119,7 @@ class EpochBatchSampler(BatchSampler):
         self.composition.exclude(pairing.num_samples)  # raises for lists that do not fit
         self.shard, self.seed = shard, seed
         self.warm_start = WarmStart(warm_start)
+        self.warm_hardness = Range(0, 1, with_high=True).check("warm_hardness", warm_hardness)
         self.refresh_every = None if refresh_every is None else checked_positive("refresh_every", refresh_every)
         self._renewed = 0  # the batch up to which it was decided whether to compose the rest of the epoch anew
         self.sampler = range(self.num_samples)  # torch's batch samplers have this attribute, and loaders look at it
@@ -189,8 +193,8 @@ class EpochBatchSampler(BatchSampler):
             self._memory.exchange()
             self._memory.end_epoch(self.epoch)
             self._warn_of_missing()
-            knows = self.warm_start.begin(self._memory, self.pairing) if self.epoch == 0 else True
-            self._composed = Composed(*ranks.from_first(partial(self._compose, self._memory if knows else Memory())))
+            is_mined = self.epoch > 0 or self.warm_start.begin(self._memory, self.pairing)
+            self._composed = Composed(*ranks.from_first(partial(self._compose, self._memory if is_mined else Memory())))
             self._take_share()
         assert self._batches is not None  # noqa: S101 - as composed
         self._place.restart_at(self._place.start)
@@ -371,7 +375,7 @@ class EpochBatchSampler(BatchSampler):
         self._renewed = batch
         memory = None
         is_watched = self.epoch == 0 and self.warm_start.is_used and batch % max(1, len(self) // LOOKS) == 0
-        if is_watched and self.warm_start.look(self._memory):
+        if is_watched and self.warm_start.is_given_up(self._memory):
             memory = Memory()  # which knows nothing: the rest is random
         if memory is None and self.refresh_every and batch % self.refresh_every == 0:
             self._memory.exchange()
@@ -384,12 +388,18 @@ class EpochBatchSampler(BatchSampler):
     def _compose_rest(self, memory: Memory, first: int) -> list[Tensor]:
         assert self._composed is not None  # noqa: S101 - as composed
         seeds = [self.seed, self.epoch, first]
-        return list(self.composition.compose_rest(self.pairing, memory, self._composed, first, seeds))
+        return list(self._composition().compose_rest(self.pairing, memory, self._composed, first, seeds))
+
+    def _composition(self) -> Composition:
+        """Return how to compose this epoch: an epoch from a warm start is less hard."""
+        if self.epoch > 0 or not self.warm_start.is_used or not self._memory.has_codes:
+            return self.composition
+        return replace(self.composition, hardness=min(self.hardness, self.warm_hardness))
 
     def _compose(self, memory: Memory) -> list[Tensor]:
         seeds = [self.seed, self.epoch]
         options = {"num_batches": len(self), **self._plan_options()}
-        composed = self.composition.compose(self.pairing, memory, seeds, **options)
+        composed = self._composition().compose(self.pairing, memory, seeds, **options)
         self._report_left_out(int(composed.num_left_out))
         return list(composed)
 

@@ -11,6 +11,7 @@ from lookalike.samplers.code_memory import CodeMemory
 from lookalike.samplers.epochs import EpochBatchSampler, MiningOptions
 from lookalike.samplers.guard import Guard
 from lookalike.samplers.pairing import make_pairing
+from lookalike.samplers.warm_start import WARM_HARDNESS
 
 if TYPE_CHECKING:
     from lookalike.analysis.bits import BitsPlan
@@ -40,6 +41,7 @@ class LSHBatchSampler(EpochBatchSampler):
         warm_start: What to do with embeddings observed before the first epoch: True composes it from them, False does
             not; "auto" does if their codes show that the model is ready, and gives it up for the rest of the epoch
             once too many bits flip. `wants_warm_start` says whether to embed the training set.
+        warm_hardness: The hardness of a first epoch that is composed from a warm start, if it is less than `hardness`.
         self_pairs: Pair a label's only sample with itself (two augmented views) instead of leaving it out.
         k: Hard negatives per sample to compose batches from, at most; "growth" uses 32.
         seed: Decides rotation and order; the same on all ranks.
@@ -73,6 +75,7 @@ class LSHBatchSampler(EpochBatchSampler):
         center: float = CENTER,
         guard: float | None = None,
         warm_start: WarmStartMode = "auto",
+        warm_hardness: float = WARM_HARDNESS,
         self_pairs: bool = False,
         k: int = NEIGHBOURS,
         seed: int = 0,
@@ -84,7 +87,15 @@ class LSHBatchSampler(EpochBatchSampler):
         )
         keep_apart = None if guard is None else Guard(guard)
         super().__init__(
-            pairing, batch_size, memory=self._codes, guard=keep_apart, warm_start=warm_start, k=k, seed=seed, **options
+            pairing,
+            batch_size,
+            memory=self._codes,
+            guard=keep_apart,
+            warm_start=warm_start,
+            warm_hardness=warm_hardness,
+            k=k,
+            seed=seed,
+            **options,
         )
 
     @property

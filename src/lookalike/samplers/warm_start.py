@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import torch
 
@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger("lookalike")
 
 WarmStartMode = bool | Literal["auto"]
+WARM_HARDNESS = 0.5  # in a single epoch of hard batches alone a model forgets what is far away; docs/batches.md
 LOOKS = 32  # at the bits that flip, in the first epoch
-MOST_FLIPS = 0.25  # of the bits, between two looks at a sample, before hard batches are given up for the epoch
+MOST_FLIPS = 0.35  # fraction of the bits that may differ between two looks at a sample; docs/batches.md has why
 
 
 class WarmStart:
@@ -26,17 +27,20 @@ class WarmStart:
 
     Args:
         mode: True always uses it, False never. "auto" uses it if the codes show that the model finds its positives, and
-            gives it up for the rest of the epoch once too many bits flip between two looks at a sample: then the model
-            is moving faster than its neighbourhoods last.
+            gives it up for the rest of the epoch if so many bits flip between two looks at a sample that the learning
+            rate must be tearing the model apart.
+
+    Raises:
+        ValueError: There is no such mode.
     """
 
     def __init__(self, mode: WarmStartMode) -> None:
         if mode not in (True, False, "auto"):
             raise ValueError(f'warm_start must be True, False or "auto", got {mode!r}.')
         self.mode = mode
-        self.readiness: Readiness | None = None  # on rank 0, if it was measured
+        self.readiness: Readiness | None = None  # on rank 0, once "auto" has measured it
         self.is_used: bool | None = None  # None before the first epoch is composed
-        self.flips: list[float] = []
+        self.flips: list[float] = []  # fraction of the bits that differed between two looks at a sample, look by look
 
     def begin(self, memory: Memory, pairing: Pairing) -> bool:
         """Decide whether the first epoch uses the memory; every rank calls it."""
@@ -44,30 +48,36 @@ class WarmStart:
             self.is_used = bool(self.mode) and memory.dim is not None
         else:
             self.is_used = bool(ranks.from_first(lambda: [torch.tensor(self._judge(memory, pairing))])[0])
-        memory.take_flips()
+        memory.take_flips()  # those before the first step say nothing
         return self.is_used
 
     def _judge(self, memory: Memory, pairing: Pairing) -> bool:
-        found = memory.rows(max(DECISIVE_RANK, 1))
+        found = memory.rows(DECISIVE_RANK)
         if found is None:
             return False
         self.readiness = measure_readiness(found.query, pairing.classes()[found.ids], reference=found.reference)
-        beats = self.readiness.beats[DECISIVE_RANK]
         logger.info(
-            "warm start: in %.0f%% of %d samples a positive is nearer than the %dnd negative, so the first epoch is %s.",
-            100 * beats,
+            "warm start: %.0f%% of %d samples have a positive nearer than their %dnd negative: the model is %s.",
+            100 * self.readiness.beats[DECISIVE_RANK],
             self.readiness.anchors,
             DECISIVE_RANK,
-            "composed of hard negatives" if self.readiness.is_ready else "random",
+            "ready, and the first epoch is mined"
+            if self.readiness.is_ready
+            else "not ready, the first epoch is random",
         )
         return self.readiness.is_ready
 
-    def look(self, memory: Memory) -> bool:
-        """Look at the bits that have flipped; return whether to give the warm start up. Every rank calls it."""
+    def is_given_up(self, memory: Memory) -> bool:
+        """Look at the bits that flipped; return whether the rest of the epoch does without. Every rank calls it."""
         flips = memory.take_flips()
-        if flips is None:
+        self.flips += [] if flips is None else [flips]
+        if flips is None or flips <= MOST_FLIPS or self.mode != "auto":
             return False
-        self.flips.append(flips)
-        if self.mode == "auto" and flips > MOST_FLIPS:
-            self.is_used = False
-        return not self.is_used
+        self.is_used = False
+        if ranks.world()[0] == 0:
+            logger.warning(
+                "%.0f%% of the bits of a code flip between two looks at a sample: the learning rate seems too high for "
+                "this model. The rest of the first epoch is random; lower the learning rate or warm it up longer.",
+                100 * flips,
+            )
+        return True

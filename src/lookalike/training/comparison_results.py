@@ -134,10 +134,12 @@ class ComparisonResult:
         model = self.model if self.encoder is None else f"{self.encoder}, {self.model}"
         several = self.seeds > 1
         spread = ", ± standard deviation, over random (R@1) ± standard error" if several else ""
+        share = settings.get("validation_share") or 0.0
+        chosen = f", best epoch by validation on {share:.0%} of the training part" if share else ""
         at_a_time = f", {self.jobs} runs at a time, so without times" if self.jobs > 1 else ""
         return (
             f"{self.description[0].upper()}{self.description[1:]}. {model[0].upper()}{model[1:]}, "
-            f"{settings['epochs']} epochs, {settings['pairs_per_batch']} pairs per batch, "
+            f"{settings['epochs']} epochs{chosen}, {settings['pairs_per_batch']} pairs per batch, "
             f"{self.seeds} seed{'s' if several else ''}; "
             f"in points{spread}; {where}{at_a_time}."
         )

@@ -14,12 +14,13 @@ from lookalike.training.errors import UnreadableSampleError
 from lookalike.utils.progress import progress_bar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from concurrent.futures import Future
 
 T = TypeVar("T")
 AHEAD = 3  # batches
 BATCH = 256  # samples to embed at a time
+SORTED = 16  # batches of texts that are sorted by length together
 
 
 def batches_ahead(device: torch.device) -> int:
@@ -76,31 +77,31 @@ def moved(x: Any, device: torch.device) -> Any:
 def embed(model: nn.Module, view: Callable[[Tensor], Any], n: int, **options: Any) -> Tensor:
     """Embed samples 0 to n - 1, float32 `[n, dim]`, on the model's device, with the arguments of `embedded`."""
     embeddings = torch.empty(0)
-    for ids, part in embedded(model, view, n, **options):
+    for ids, (part,) in embedded(model, [view], n, **options):
         if len(embeddings) == 0:
             embeddings = torch.empty((n, *part.shape[1:]), device=part.device)
-        embeddings[ids.to(part.device)] = part
+        embeddings[int(ids[0]) : int(ids[-1]) + 1] = part
     return embeddings
 
 
 @torch.no_grad()
 def embedded(
     model: nn.Module,
-    view: Callable[[Tensor], Any],
+    views: Sequence[Callable[[Tensor], Any]],
     n: int,
     *,
     batch_size: int = BATCH,
     precision: torch.dtype = torch.float32,
     check: Callable[[], None] | None = None,
     progress: bool = False,
-) -> Iterator[tuple[Tensor, Tensor]]:
-    """Embed samples 0 to n - 1 some at a time: yield ids and float32 `[len(ids), dim]`, on the model's device.
+) -> Iterator[tuple[Tensor, list[Tensor]]]:
+    """Embed samples 0 to n - 1, some at a time: yield ids and, for each view, float32 `[len(ids), dim]`.
 
-    Leaves the model in evaluation mode.
+    Embeddings are on the model's device, which is left in evaluation mode.
 
     Args:
         model: The model.
-        view: Returns the model's input for some ids.
+        views: Each returns the model's input for some ids.
         n: Number of samples.
         batch_size: Samples at a time.
         precision: Precision of the computation.
@@ -113,14 +114,32 @@ def embedded(
     model.eval()
     device = next(model.parameters()).device
     prepare = getattr(model, "prepare", lambda x: x)
-    jobs = (
-        partial(lambda ids: (ids, prepare(read(view, ids))), ids) for ids in torch.split(torch.arange(n), batch_size)
-    )
+    is_text = n > 0 and isinstance(read(views[0], torch.arange(1)), list)
+
+    def job(ids: Tensor) -> tuple[Tensor, list[list[tuple[Tensor, Any]]]]:
+        return ids, [_prepared(prepare, read(view, ids), batch_size) for view in views]
+
+    jobs = (partial(job, ids) for ids in torch.arange(n).split(batch_size * (SORTED if is_text else 1)))
     with progress_bar(f"embedding {n:,} samples", n, shown=progress) as bar:
-        for ids, x in read_ahead(jobs, batches_ahead(device)):
-            with torch.autocast(device.type, precision, enabled=precision != torch.float32):
-                part = model(moved(x, device)).float()
-            yield ids, part
-            bar.advance(len(part))
-            if check is not None:
-                check()
+        for ids, inputs in read_ahead(jobs, batches_ahead(device)):
+            found = []
+            for batches in inputs:
+                parts = []
+                for _, x in batches:
+                    with torch.autocast(device.type, precision, enabled=precision != torch.float32):
+                        parts.append(model(moved(x, device)).float())
+                    if check is not None:
+                        check()
+                rows = torch.cat(parts)
+                places = torch.cat([places for places, _ in batches]).to(rows.device)
+                found.append(torch.empty_like(rows).index_copy_(0, places, rows))
+            yield ids, found
+            bar.advance(len(ids))
+
+
+def _prepared(prepare: Callable[[Any], Any], x: Any, batch_size: int) -> list[tuple[Tensor, Any]]:
+    """Split samples into batches, ready for the model, with their places; texts by length, so that few are padded."""
+    if not isinstance(x, list):
+        return [(torch.arange(len(x)), prepare(x))]
+    order = torch.tensor(sorted(range(len(x)), key=lambda i: len(x[i])))
+    return [(places, prepare([x[i] for i in places.tolist()])) for places in order.split(batch_size)]

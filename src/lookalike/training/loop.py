@@ -2,7 +2,8 @@
 
 Evaluate the model as it is. Then, each epoch: let the sampler compose batches of hard negatives from what it kept of
 the last epoch (bits, floats or nothing), train on them with InfoNCE while the sampler observes every embedding, and
-evaluate. Randomness depends on the seed and the step alone, and a checkpoint holds everything else that the rest of the
+evaluate. With a validation part, the epochs are evaluated on that, and the run ends with the weights of the best one.
+Randomness depends on the seed and the step alone, and a checkpoint holds everything else that the rest of the
 run depends on, so a run that is killed and resumed ends with the same weights.
 """
 
@@ -13,6 +14,7 @@ import math
 import time
 import zlib
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
@@ -21,12 +23,14 @@ import torch.nn.functional as F  # noqa: N812 - the usual name
 from torch import Tensor, nn
 
 from lookalike.analysis.tracking import OverlapTracker
-from lookalike.evaluation import evaluate
+from lookalike.data.explicit import ExplicitNegatives
+from lookalike.data.validation import hold_out
 from lookalike.samplers import LSHBatchSampler
 from lookalike.training.encoders import model_name
 from lookalike.training.errors import DivergenceError
+from lookalike.training.evaluating import Evaluator
 from lookalike.training.loading import batches_ahead, embed, embedded, moved, read, read_ahead
-from lookalike.training.results import EpochMetrics
+from lookalike.training.results import EpochMetrics, best_epoch, is_stale
 from lookalike.training.settings import WITHOUT_MINING
 from lookalike.training.strategies import (
     compile_ahead,
@@ -40,7 +44,7 @@ from lookalike.utils.lists import Lists, checked_lists, lists_among, lists_mask
 from lookalike.utils.progress import progress_bar, working
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from lookalike.data.retrieval import RetrievalData
     from lookalike.samplers import PreEpochBatchSampler
@@ -66,12 +70,15 @@ class TrainingLoop:
     def __init__(
         self, model: nn.Module, data: RetrievalData, settings: Settings, device: torch.device, *, progress: bool = False
     ) -> None:
+        data = hold_out(data, settings.validation_share, pairs_per_batch=settings.pairs_per_batch)
         self.data, self.settings, self.device, self.progress = data, settings, device, progress
         self.check: Callable[[], None] = lambda: None  # called between batches; may raise to stop the run
         self.sampler = make_sampler(data.train, settings, data.train_exclude)
-        self.train_part, self.test_part = data.train.to(device), data.test.to(device)
+        self.train_part, self.evaluator = data.train.to(device), Evaluator(data, settings, device, self._embed)
         n, lists = self.sampler.num_samples, data.train_exclude
         self.exclude = None if lists is None else checked_lists("exclude", lists, n, n, torch.device("cpu"))
+        has_negatives = getattr(data.train, "num_negatives", 0) > 0  # parts of users may know nothing of them
+        self.explicit = ExplicitNegatives(data.train, self.exclude) if has_negatives else None
         self.model, self.criterion = model.to(device), make_loss(settings).to(device)
         self.optimizer = make_optimizer([self.model, self.criterion], settings, device)
         self.precision = step_precision(settings, device)
@@ -81,6 +88,7 @@ class TrainingLoop:
         self.is_warm = not self.sampler.wants_warm_start
         self.epoch = self.step = 0
         self.history: list[EpochMetrics] = []  # begins with epoch 0, the model before its first step
+        self.best: dict[str, Tensor] | None = None  # the weights of the best epoch, if there is a validation part
         self._begin_epoch()
 
     def prepare(self) -> None:
@@ -114,20 +122,24 @@ class TrainingLoop:
     def run(self, save: Callable[[], None], on_epoch: Callable[[EpochMetrics], None]) -> None:
         """Train to the end; call `save` when there is progress to keep, and `on_epoch` with the metrics of an epoch."""
         if not self.history:
-            self.history.append(EpochMetrics(epoch=0, step=0, quality=self.evaluate()))
+            quality, validation = self.evaluator.test(), self.evaluator.validation()
+            self.history.append(EpochMetrics(epoch=0, step=0, quality=quality, validation=validation))
             save()
             on_epoch(self.history[0])
-        while self.epoch < self.settings.epochs:
+        while self.epoch < self.settings.epochs and not is_stale(self.history, self.settings.patience):
             self.train_epoch()
             save()  # so that an evaluation that fails costs no epoch
             metrics = self.end_epoch()
             save()
             on_epoch(metrics)
+        if self.load_best():
+            save()
 
     def _begin_epoch(self) -> None:
         self.losses: list[float] = []
         self.hardness: list[float] = []
         self.seconds = {"epoch": 0.0, "mining": 0.0}
+        self.criterion.reset_masked()
         self._pending: list[Tensor] = []  # losses and hardnesses still on the device
 
     def train_epoch(self) -> None:
@@ -145,8 +157,8 @@ class TrainingLoop:
             bar.advance(len(self.losses))
             ahead = batches_ahead(self.device) if self.train_part.prefetch else 0
             jobs = (partial(self._read, torch.tensor(ids), step) for step, ids in enumerate(batches, self.step))
-            for ids, query, reference in read_ahead(jobs, ahead):
-                self._step(ids, query, reference)
+            for ids, *inputs in read_ahead(jobs, ahead):
+                self._step(ids, *inputs)
                 bar.advance(1)
                 if self.device.type == "cpu" or len(self._pending) == STEPS_BETWEEN_LOOKS:
                     self._look_at_losses()
@@ -154,25 +166,28 @@ class TrainingLoop:
                 self.check()
             self._look_at_losses()
 
-    def _read(self, ids: Tensor, step: int) -> tuple[Tensor, Any, Any]:
-        """Read the queries and references of a batch, ready for the model."""
+    def _read(self, ids: Tensor, step: int) -> list[Any]:
+        """Read a batch, ready for the model: its ids, queries, references and, if there are any, explicit negatives."""
         seed = zlib.crc32(f"{self.settings.seed} {step}".encode())
         queries, references = self._sides(ids)
-        inputs = read(self.train_part.queries, queries, seed), read(self.train_part.references, references, seed)
+        inputs = [read(self.train_part.queries, queries, seed), read(self.train_part.references, references, seed)]
+        if self.explicit is not None:
+            inputs.append(read(self.train_part.negatives, queries, seed))
         prepare = getattr(self.model, "prepare", lambda x: x)
-        return ids, prepare(inputs[0]), prepare(inputs[1])
+        return [ids, *map(prepare, inputs)]
 
     def _sides(self, ids: Tensor) -> tuple[Tensor, Tensor]:
         """Split the ids of a batch into queries and references."""
         return (ids, ids) if self.sampler.paired else (ids[::2], ids[1::2])
 
-    def _step(self, ids: Tensor, query_input: Any, reference_input: Any) -> None:
+    def _step(self, ids: Tensor, *inputs: Any) -> None:
         """Train on one batch, and let the sampler observe its embeddings."""
         for group in self.optimizer.param_groups:
             group["lr"] = self.settings.learning_rate * schedule(self.step, self.num_steps, self.settings.warmup)
-        query, reference = self._embed_both(query_input, reference_input)
-        exclude = None if self.exclude is None else lists_among(self.exclude, *self._sides(ids))
-        loss = self.criterion(query, reference, exclude)
+        query, reference, *explicit = self._embed_inputs(inputs)
+        negatives = explicit[0].view(len(query), -1, query.shape[1]) if explicit else None
+        exclude = self._excluded(ids)
+        loss = self.criterion(query, reference, exclude, negatives)
         self.optimizer.zero_grad(set_to_none=True)
         self.scaler.scale(loss).backward()
         if self.settings.clip:
@@ -191,17 +206,23 @@ class TrainingLoop:
             if not self.sampler.paired:
                 self.tracker.observe(queries, query)
             self.tracker.observe(references, reference)
-        self._pending.append(torch.stack([loss.detach(), hardest_similarity(query, reference, exclude)]))
+        hardest = hardest_similarity(query, reference, exclude, negatives)
+        self._pending.append(torch.stack([loss.detach(), hardest]))
         self.step += 1
 
-    def _embed_both(self, query: Any, reference: Any) -> tuple[Tensor, Tensor]:
-        """Embed queries and references with the same weights, in one pass if their shapes allow it."""
-        query, reference = (moved(x, self.device) for x in (query, reference))
+    def _excluded(self, ids: Tensor) -> Lists | None:
+        """Return what is not a negative of each query of a batch, as positions among what the loss compares it with."""
+        if self.explicit is not None:
+            return self.explicit.excluded(*self._sides(ids))
+        return None if self.exclude is None else lists_among(self.exclude, *self._sides(ids))
+
+    def _embed_inputs(self, inputs: Sequence[Any]) -> list[Tensor]:
+        """Embed queries, references and negatives with the same weights, in one pass if their shapes allow it."""
+        inputs = [moved(x, self.device) for x in inputs]
         with torch.autocast(self.device.type, self.precision, enabled=self.precision != torch.float32):
-            if isinstance(query, Tensor) and query.shape == reference.shape:
-                first, second = self.model(torch.cat([query, reference])).chunk(2)
-                return first, second
-            return self.model(query), self.model(reference)
+            if all(isinstance(x, Tensor) and x.shape[1:] == inputs[0].shape[1:] for x in inputs):
+                return list(self.model(torch.cat(inputs)).split([len(x) for x in inputs]))
+            return [self.model(x) for x in inputs]
 
     def _look_at_losses(self) -> None:
         if not self._pending:
@@ -221,15 +242,13 @@ class TrainingLoop:
         """Let the sampler observe the whole training set, as the steps will see it, with the weights as they are."""
         part, n = self.train_part, self.sampler.num_samples
         seed = zlib.crc32(f"{self.settings.seed} warm start".encode())
-        views = [lambda ids: part.queries(ids, seed), lambda ids: part.references(ids, seed)]
-        names = ("query", "reference") if self.sampler.paired else ("embeddings",)
+        views = {"query": partial(part.queries, seed=seed), "reference": partial(part.references, seed=seed)}
+        if not self.sampler.paired:
+            views = {"embeddings": views["query"]}
         try:
-            towers = (self._embedded(view, n) for view, _ in zip(views, names, strict=False))
-            for parts in zip(*towers, strict=True):
-                ids = parts[0][0]
-                self.sampler.observe(
-                    ids, **{name: F.normalize(x, dim=1) for name, (_, x) in zip(names, parts, strict=True)}
-                )
+            for ids, towers in embedded(self.model, list(views.values()), n, **self._embedding_options()):
+                observed = {name: F.normalize(x, dim=1) for name, x in zip(views, towers, strict=True)}
+                self.sampler.observe(ids, **observed)
         except BaseException:
             self.sampler = make_sampler(self.data.train, self.settings, self.data.train_exclude)  # not half warm
             raise
@@ -255,8 +274,10 @@ class TrainingLoop:
             step=self.step,
             loss=sum(self.losses) / len(self.losses),
             hardest_negative=sum(self.hardness) / len(self.hardness),
+            masked=self.criterion.masked,
             temperature=self.criterion.temperature,
-            quality=self.evaluate() if is_due else {},
+            quality=self.evaluator.test() if is_due and not self.evaluator.validates else {},
+            validation=self.evaluator.validation() if is_due else {},
             **({} if self.tracker is None else self.tracker.measure()),
             seconds=self.seconds["epoch"],
             mining_seconds=self.seconds["mining"],
@@ -265,33 +286,26 @@ class TrainingLoop:
             bits=self.sampler.bits if isinstance(self.sampler, LSHBatchSampler) else None,
         )
         self.history.append(metrics)
+        if best_epoch(self.history) is metrics:
+            self.best = {name: tensor.detach().cpu().clone() for name, tensor in self.model.state_dict().items()}
         self.epoch += 1
         self._begin_epoch()
         return metrics
 
-    def evaluate(self) -> dict[str, float]:
-        """Compute recall and MRR on the test part."""
-        test = self.test_part
-        reference = self._embed(test.references, len(test.reference_labels))
-        query = reference if test.in_itself else self._embed(test.queries, len(test.query_labels))
-        return evaluate(
-            query,
-            reference,
-            test.query_labels,
-            test.reference_labels,
-            exclude=self.data.test_exclude,
-            positives=self.data.test_positives,
-        )
+    def load_best(self) -> bool:
+        """Load the weights of the best epoch and test them; return False if there is no such epoch or it is tested."""
+        best = best_epoch(self.history)
+        if best is None or self.best is None or best.quality:
+            return False
+        self.model.load_state_dict(self.best)
+        self.history[self.history.index(best)] = replace(best, quality=self.evaluator.test())
+        return True
 
     def _embed(self, view: Callable[[Tensor], Any], n: int) -> Tensor:
         """Embed samples 0 to n - 1 without gradients: float32 [n, dim]."""
         embeddings = embed(self.model, view, n, **self._embedding_options())
         self.model.train()
         return embeddings
-
-    def _embedded(self, view: Callable[[Tensor], Any], n: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """Embed samples 0 to n - 1 without gradients, some at a time: yields ids and float32 [len(ids), dim]."""
-        return embedded(self.model, view, n, **self._embedding_options())
 
     def _embedding_options(self) -> dict[str, Any]:
         batch_size = max(EMBEDDING_BATCH, 2 * self.settings.pairs_per_batch)  # fits, for a step does with gradients
@@ -319,6 +333,7 @@ class TrainingLoop:
             "step": self.step,
             "history": [epoch.as_json() for epoch in self.history],
             "this_epoch": {"losses": self.losses, "hardness": self.hardness, "seconds": self.seconds},
+            **({} if self.best is None else {"best": self.best}),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -330,7 +345,8 @@ class TrainingLoop:
         torch.set_rng_state(state["random"][0])
         if self.device.type == "cuda" and len(state["random"]) == 1 + torch.cuda.device_count():
             torch.cuda.set_rng_state_all(state["random"][1:])
-        self.is_warm, self.epoch, self.step = state["is_warm"], state["epoch"], state["step"]
+        self.epoch, self.step, self.best = state["epoch"], state["step"], state.get("best")
+        self.is_warm = state["is_warm"]
         self.history = [EpochMetrics.from_json(epoch) for epoch in state["history"]]
         for name, value in state["this_epoch"].items():
             setattr(self, name, value)
@@ -341,7 +357,8 @@ class TrainingLoop:
             parts.append(f"loss {self.losses[-1]:.3f}")
         if self.epoch > 0:
             last = self.history[-1]
-            parts += [f"R@1 {last.quality['recall@1']:.1%}"] if last.quality else []
+            quality = last.validation or last.quality
+            parts += [f"R@1 {quality['recall@1']:.1%}"] if quality else []
             parts.append(f"mining {last.mining_seconds:.2f} s ({last.mining_share:.1%})")
         return "  ".join(parts)
 
@@ -354,10 +371,22 @@ class TrainingLoop:
             self.seconds[name] += time.perf_counter() - began
 
 
-def hardest_similarity(query: Tensor, reference: Tensor, exclude: Lists | None = None) -> Tensor:
-    """Average the cosine of the hardest negative in the batch over the queries: how hard the batch is."""
-    similarity = query @ reference.T
+def hardest_similarity(
+    query: Tensor, reference: Tensor, exclude: Lists | None = None, negatives: Tensor | None = None
+) -> Tensor:
+    """Average the cosine of the hardest negative in the batch over the queries: how hard the batch is.
+
+    Args:
+        query: Normalised embeddings `[n, dim]`.
+        reference: Normalised embeddings `[n, dim]`.
+        exclude: What is not a negative of each query, as `InfoNCE` takes it.
+        negatives: Embeddings of explicit negatives `[n, m, dim]`, of any length.
+    """
+    candidates = reference
+    if negatives is not None:
+        candidates = torch.cat([reference, F.normalize(negatives.detach().float().flatten(0, 1), dim=1)])
+    similarity = query @ candidates.T
     if exclude is not None:
-        similarity.masked_fill_(lists_mask(exclude, len(reference), similarity.device), -1.0)
+        similarity.masked_fill_(lists_mask(exclude, len(candidates), similarity.device), -1.0)
     similarity.fill_diagonal_(-torch.inf)
     return similarity.amax(dim=1).mean()

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, Self
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+BEST_BY = "mrr@10"  # on the validation part; it counts more ranks than recall@1 does, and so is less noisy
+
 
 @dataclass(frozen=True, kw_only=True)
 class EpochMetrics:
@@ -20,9 +22,14 @@ class EpochMetrics:
     """Mean over the epoch."""
     hardest_negative: float | None = None
     """Cosine of each query's hardest negative in its batch, averaged."""
+    masked: float | None = None
+    """Fraction of the negatives that the loss left out as likely false ones; None unless `mask_above` is set."""
     temperature: float | None = None
     quality: dict[str, float] = field(default_factory=dict)
-    """recall@1, recall@5, recall@10, recall@1%, mrr@10 and queries; empty if the epoch was not evaluated."""
+    """recall@1, recall@5, recall@10, recall@1%, mrr@10 and queries on the test part; empty if the epoch was not
+    evaluated on it. With a validation part, only the best epoch and epoch 0 are."""
+    validation: dict[str, float] = field(default_factory=dict)
+    """The same on the validation part; empty without one."""
     overlap: dict[str, float] = field(default_factory=dict)
     """Fraction of the true hard negatives that bits find, by number of bits; empty unless it was tracked."""
     positional_distance: dict[str, float] = field(default_factory=dict)
@@ -51,6 +58,22 @@ class EpochMetrics:
         return cls(**own, quality=quality)
 
 
+def best_epoch(epochs: Sequence[EpochMetrics]) -> EpochMetrics | None:
+    """Return the best epoch on the validation part, the first among equals; epoch 0, before training, does not count.
+
+    Returns None if no epoch was validated.
+    """
+    validated = [epoch for epoch in epochs if epoch.epoch > 0 and epoch.validation]
+    return max(validated, key=lambda epoch: epoch.validation[BEST_BY], default=None)
+
+
+def is_stale(epochs: Sequence[EpochMetrics], patience: int | None) -> bool:
+    """Return whether the last `patience` evaluations on the validation part were no better than one before them."""
+    validated = [epoch for epoch in epochs if epoch.epoch > 0 and epoch.validation]
+    best = best_epoch(validated)
+    return patience is not None and best is not None and len(validated) - validated.index(best) > patience
+
+
 @dataclass(frozen=True, kw_only=True)
 class Costs:
     """What a run, or the mean run of a strategy, took; None where it is not known."""
@@ -72,10 +95,15 @@ class RunResult(Costs):
     config: dict[str, Any]
     """Settings, data and model of the run."""
     metrics: dict[str, float]
-    """Quality after the last epoch."""
+    """Quality on the test part after the last epoch or, with a validation part, after the best one."""
     zero_shot: dict[str, float] | None = None
     """Quality before training."""
+    best_epoch: int | None = None
+    """The epoch whose weights were kept; None without a validation part, which keeps the last."""
+    validation: dict[str, float] | None = None
+    """Quality of that epoch on the validation part."""
     epochs: int | None = None
+    """Epochs that were trained."""
     parameters: int | None = None
     """Size of the model."""
     machine: dict[str, Any] = field(default_factory=dict)
@@ -88,8 +116,11 @@ class RunResult(Costs):
         mined = trained[1:]
         mining = sum(epoch.mining_seconds or 0.0 for epoch in mined)
         seconds = sum(epoch.seconds or 0.0 for epoch in mined)
+        best = best_epoch(trained)
         return cls(
-            metrics=trained[-1].quality,
+            metrics=(best or trained[-1]).quality,
+            best_epoch=None if best is None else best.epoch,
+            validation=None if best is None else best.validation,
             zero_shot=epochs[0].quality if epochs[0].epoch == 0 else None,
             epochs=len(trained),
             seconds=sum(epoch.seconds or 0.0 for epoch in trained),

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 
-from lookalike.utils.checks import TEMPERATURES, Range, check_choice, checked_bits, checked_integer
+from lookalike.utils.checks import MASKS, TEMPERATURES, Range, check_choice, checked_bits, checked_integer
 from lookalike.utils.messages import suggestion
 
 if TYPE_CHECKING:
@@ -37,8 +37,12 @@ RANGES = {
     "temperature": TEMPERATURES,
     "label_smoothing": Range(0, 1),
     "hardness": Range(0, 1, with_high=True),
+    "warm_hardness": Range(0, 1, with_high=True),
     "guard": Range(0, 2, with_low=False, with_high=True),
+    "validation_share": Range(0, 1),
+    "mask_above": MASKS,
 }
+MAY_BE_NONE = ("guard", "mask_above")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,6 +85,9 @@ class Settings:
     """Initial temperature of InfoNCE; it is learned."""
     label_smoothing: float = 0.1
     """Fraction of the target that InfoNCE spreads over the whole batch."""
+    mask_above: float | None = None
+    """Leave likely false negatives out of the loss: those that are more similar than this fraction of the positive's
+    similarity, such as 0.95."""
     hardness: float = 1.0
     """Fraction of a batch that consists of hard negatives; ignored by "random" and "batchhard"."""
     neighbourhood: int | None = 32
@@ -89,6 +96,9 @@ class Settings:
     warm_start: WarmStart = "auto"
     """Embed the training set once before the first epoch, so that it is mined too: on, off, or auto, which uses the
     codes only if they show that the model is ready for hard batches. Ignored unless the sampler is "lsh"."""
+    warm_hardness: float = 0.5
+    """Fraction of a batch that consists of hard negatives in a first epoch composed from a warm start, if it is less
+    than hardness; ignored unless the sampler is "lsh"."""
     refresh_every: int | None = None
     """Steps after which the rest of the epoch is composed anew, from the embeddings seen by then; None for never.
     Ignored by "random" and "batchhard"."""
@@ -101,6 +111,11 @@ class Settings:
     """Measure after every epoch how many true hard negatives bits find; keeps the epoch's embeddings in memory."""
     evaluate_every: int = 1
     """Epochs between evaluations; 0 evaluates only before the first and after the last epoch."""
+    validation_share: float = 0.0
+    """Fraction of the training classes, or pairs, to hold out for validation: the weights of the epoch with the best
+    MRR@10 on them are kept, and the test is evaluated only before training and with these weights."""
+    patience: int | None = None
+    """Evaluations in a row without a better MRR@10 on the validation part after which training stops early."""
     seed: int = 0
     """Seed of weights, batches and rotation."""
     mixed_precision: bool = True
@@ -118,8 +133,14 @@ class Settings:
             if getattr(self, name) is not None:
                 checked_integer(name, getattr(self, name), 1)
         for name, allowed in RANGES.items():
-            if name != "guard" or self.guard is not None:
+            if name not in MAY_BE_NONE or getattr(self, name) is not None:
                 allowed.check(name, getattr(self, name))
+        if self.patience is not None:
+            checked_integer("patience", self.patience, 1)
+            if self.evaluate_every == 0:
+                raise ValueError(
+                    "patience= counts evaluations, and evaluate_every=0 has none between epochs: set it to 1 or more."
+                )
         for name in ("track_overlap", "mixed_precision"):
             if not isinstance(getattr(self, name), bool):
                 raise TypeError(f"{name} must be true or false, got {getattr(self, name)!r}.")
@@ -165,6 +186,7 @@ class Settings:
             "guard": is_lsh,
             "center": is_lsh,
             "warm_start": is_lsh,
+            "warm_hardness": is_lsh and self.warm_start != "off",
             "refresh_every": mines,
             "target_overlap": is_lsh and self.bits == "auto",
             "hardness": mines,

@@ -67,6 +67,7 @@ def make_sampler(part: Sampled, settings: Settings, exclude: Lists | None = None
         target_overlap=settings.target_overlap,
         guard=settings.guard,
         warm_start=WARM_STARTS[settings.warm_start],
+        warm_hardness=settings.warm_hardness,
         **common,
     )
 
@@ -77,6 +78,7 @@ def make_loss(settings: Settings) -> InfoNCE:
         settings.temperature,
         label_smoothing=settings.label_smoothing,
         hard_fraction=HARD_FRACTION if settings.sampler == "batchhard" else None,
+        mask_above=settings.mask_above,
     )
 
 

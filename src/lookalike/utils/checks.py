@@ -76,6 +76,7 @@ class Range(NamedTuple):
 
 
 TEMPERATURES = Range(0.01, 1.0, with_high=True)  # of InfoNCE: outside, gradients vanish or logits overflow
+MASKS = Range(0, 1, with_low=False, with_high=True)  # of the positive's similarity: `mask_above` of InfoNCE
 
 
 def check_choice(name: str, value: Any, known: Iterable[str]) -> None:

@@ -25,6 +25,20 @@ def test_cvact(tmp_path):
     assert test.checksum != data.checksum
 
 
+def test_cvact_can_be_validated_on_its_validation_set(tmp_path):
+    root, _ = write_cvact(tmp_path / "own")
+    plain, val = load_data("cvact-test", root, **SMALL), load_data("cvact", root, **SMALL)
+    data = load_data("cvact-test", root, validation=True, **SMALL)
+    ids = torch.arange(4)
+    assert plain.validation is None
+    assert torch.equal(data.validation.queries(ids), val.test.queries(ids))
+    assert torch.equal(data.validation.query_labels, val.test.query_labels)
+    assert red(data.test.queries(torch.arange(5))) == [0, 1, 2, 3, 4]
+    assert data.checksum not in (plain.checksum, val.checksum)
+    with pytest.raises(ValueError, match="cvact is tested on its validation set: validation=true is an option of"):
+        load_data("cvact", root, validation=True, **SMALL)
+
+
 def test_cvact_incomplete(tmp_path, monkeypatch, caplog):
     root, order = write_cvact(tmp_path / "own", train=300, val=4)
     gone = root / "ANU_data_small" / "streetview" / f"pano{order[7]:018d}_grdView.jpg"

@@ -38,6 +38,20 @@ def test_a_smaller_test_keeps_what_is_judged(tmp_path):
     assert data.checksum != load_data("msmarco", tmp_path / "msmarco").checksum
 
 
+def test_another_split_validates(tmp_path):
+    root = write_msmarco(tmp_path / "msmarco")
+    (root / "queries.eval.tsv").write_text("70\tquestion 70\n71\tquestion 71\n")
+    (root / "qrels.eval.tsv").write_text("70\t0\t4\t1\n71\t0\t5\t1\n71\t0\t6\t1\n")
+    plain, data = load_data("msmarco", root, split="eval"), load_data("msmarco", root, split="eval", validation="dev")
+    assert plain.validation is None
+    assert data.validation.queries(torch.tensor([0, 1])) == ["question 5", "question 6"]
+    assert [x.tolist() for x in data.validation_positives] == [[0, 2, 3], [11, 12, 29]]
+    assert data.test.queries(torch.tensor([0, 1])) == ["question 70", "question 71"]
+    assert data.checksum != plain.checksum
+    with pytest.raises(ValueError, match="validation=dev is what the test is on: choose another split"):
+        load_data("msmarco", root, validation="dev")
+
+
 @pytest.mark.parametrize(
     ("name", "lines"),
     [

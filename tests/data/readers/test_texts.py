@@ -15,7 +15,8 @@ def test_pairs_of_texts_in_any_file(tmp_path):
     (tmp_path / "b.json").write_text(json.dumps([{"text1": q, "text2": a} for q, a in PAIRS]))
     (tmp_path / "c.tsv").write_text("query\treference\n" + "".join(f"{q}\t{a}\n" for q, a in PAIRS))
     write_csv(tmp_path / "d.csv", ["question", "answer"], PAIRS)
-    read = [load_data("texts", tmp_path / name, test_share=0.3) for name in ("a.jsonl", "b.json", "c.tsv", "d.csv")]
+    names = ("a.jsonl", "b.json", "c.tsv", "d.csv")
+    read = [load_data("texts", tmp_path / name, test_share=0.3, negatives=0) for name in names]
     assert len({(data.checksum, data.description.partition(":")[2]) for data in read}) == 1
     data = read[0]
     number = data.counts["training pairs"]

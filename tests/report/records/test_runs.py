@@ -39,6 +39,26 @@ def test_values_that_do_not_fit_are_left_out_and_named(checker):
     ]
 
 
+def test_validation_is_read_and_damage_in_it_is_named(checker):
+    lines = [{"epoch": 1, "validation": {**QUALITY, "mrr@10": 2}}, {"epoch": 2, "validation": 3}]
+    without = {name: value for name, value in QUALITY.items() if name != "mrr@10"}
+    assert parse_epochs(enumerate(lines, 1), checker) == [
+        EpochMetrics(epoch=1, validation=without),
+        EpochMetrics(epoch=2),
+    ]
+    assert [notice.partition(":")[0] for notice in checker.notices()] == ["x, line 1", "x, line 2"]
+
+
+def test_a_run_says_which_epoch_was_best(checker):
+    result = parse_result({"metrics": QUALITY, "best_epoch": 2}, checker, config=config())
+    run = Run(path=Path("x"), config=config(), epochs=[], result=result)
+    assert run.state == "finished, best epoch by validation: 2"
+    plain = parse_result({"metrics": QUALITY, "best_epoch": None}, checker, config=config())
+    assert Run(path=Path("x"), config=config(), epochs=[], result=plain).state == "finished"
+    assert Run(path=Path("x"), config=config(), epochs=[]).state == "epoch 0 of 3"
+    assert checker.notices() == []
+
+
 def test_the_outcome_of_an_unfinished_run_is_that_of_its_last_evaluation():
     epochs = [
         EpochMetrics(epoch=1, quality=QUALITY, seconds=30.0, mining_seconds=20.0),

@@ -35,6 +35,7 @@ def read(
     root: Path,
     *,
     split: str,
+    validation: bool = False,
     query_size: Size = (112, 616),
     reference_size: Size = (384, 384),
     crop: float = 1.0,
@@ -44,32 +45,42 @@ def read(
 ) -> RetrievalData:
     """Read the folder that holds `ACT_data.mat`; panoramas are queries, aerial images references.
 
-    `split` says what to test on: "val", as listed, or "test", all pairs in `ANU_data_test`. `crop` is the fraction of a
-    panorama's height to keep, around the horizon; some published code keeps 0.5. `paired_images` explains the other
+    `split` says what to test on: "val", as listed, or "test", all pairs in `ANU_data_test`; with
+    `validation`, the best epoch is then chosen on "val". `crop` is the fraction of a panorama's height to keep, around
+    the horizon; some published code keeps 0.5. `paired_images` explains the other
     options. Training augments both views of a place alike, which requires square aerial images.
 
     Raises:
         FileNotFoundError: The list or too many images are missing.
         ImportError: SciPy, which reads the list, is not installed.
+        ValueError: The validation set would be both validation and test.
     """
     from lookalike.data.augment import Augmentation
     from lookalike.data.build import paired_images
+    from lookalike.data.validation import validated_on
 
+    if validation and split == "val":
+        raise ValueError("cvact is tested on its validation set: validation=true is an option of cvact-test.")
     listed = _read_mat(ROOT.find(root, "ACT_data.mat"))
     train = _pairs(root, "ANU_data_small", listed["train"])
-    test = _pairs(root, "ANU_data_small", listed["val"]) if split == "val" else _pairs(root, "ANU_data_test", None)
-    return paired_images(
-        "cvact" if split == "val" else "cvact-test",
-        f"CVACT, {split}",
-        train,
-        test,
-        query_size=query_size,
-        query_crop=crop,
-        reference_size=reference_size,
-        augment=Augmentation(cross_view=True) if augment else None,
-        on_error=on_error,
-        progress=progress,
-    )
+
+    def tested_on(part: str) -> RetrievalData:
+        is_val = part == "val"
+        test = _pairs(root, "ANU_data_small", listed["val"]) if is_val else _pairs(root, "ANU_data_test", None)
+        return paired_images(
+            "cvact" if is_val else "cvact-test",
+            f"CVACT, {part}",
+            train,
+            test,
+            query_size=query_size,
+            query_crop=crop,
+            reference_size=reference_size,
+            augment=Augmentation(cross_view=True) if augment else None,
+            on_error=on_error,
+            progress=progress,
+        )
+
+    return validated_on(tested_on(split), tested_on("val")) if validation else tested_on(split)
 
 
 def _read_mat(path: Path) -> dict[str, list[str]]:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import warnings
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 from lookalike.data.paper import PASSAGES
 from lookalike.data.registry import DataSet
 from lookalike.data.roots import FolderRoot
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
+    from lookalike.data.lines import Lines
+    from lookalike.data.parts import TestItems
     from lookalike.data.retrieval import RetrievalData
     from lookalike.utils.arrays import Array
+    from lookalike.utils.lists import Lists
 
 ROOT = FolderRoot(
     "MS MARCO",
@@ -31,8 +33,10 @@ def read(
     root: Path,
     *,
     split: str = "dev",
+    validation: str | None = None,
     pairs: str = "qrels.train.tsv",
     distractors: int | None = None,
+    negatives: str | None = None,
     progress: bool = False,
 ) -> RetrievalData:
     """Read MS MARCO's passage ranking data, or anything in its layout.
@@ -42,52 +46,91 @@ def read(
     Args:
         root: The folder that holds `collection.tsv`.
         split: What to test on: queries.SPLIT.small.tsv, or else queries.SPLIT.tsv, and its qrels.
+        validation: What to choose the best epoch on: another split, such as dev if the test is on another.
         pairs: The file of training pairs: judgements (qid, 0, pid, 1), triples of ids (qid, pid, another pid) or pairs
             (qid, pid). Read triples of texts as `texts`.
-        distractors: Search the passages that the test's judgements name and this many others, always the same ones. By
-            default, search all passages, as the official evaluation does, which takes long.
+        distractors: Search the passages that the test's judgements name and this many others, always the same ones, and
+            likewise for the validation. By default, search all passages, as the official evaluation does, which takes
+            long.
+        negatives: A .npy file in the folder, or anywhere, with explicit negatives of the training pairs: numbers of
+            pairs, integers `[pairs, m]`, whose passages are the negatives, -1 for none. Pairs are numbered in the order
+            in which training has them, by qid and pid.
         progress: Show a progress bar while files are indexed.
 
     Raises:
         FileNotFoundError: A file is missing.
-        ValueError: A file holds something else.
+        ValueError: A file holds something else, or `validation` is the test.
     """
-    import numpy as np
-
     from lookalike.data.build import pair_labels
+    from lookalike.data.explicit import load_negative_ids, with_negatives
     from lookalike.data.fingerprints import checksum
     from lookalike.data.lines import Lines
-    from lookalike.data.parts import Selection, TrainingItems, judged
+    from lookalike.data.parts import Selection, TrainingItems
     from lookalike.data.retrieval import RetrievalData
+
+    if validation == split:
+        raise ValueError(f"validation={split} is what the test is on: choose another split for one of them.")
 
     passages = Lines(ROOT.find(root, "collection.tsv"), progress=progress)
     questions = Lines(ROOT.find(root, "queries.train.tsv"), progress=progress)
-    test_questions = Lines(ROOT.find(root, f"queries.{split}.small.tsv", f"queries.{split}.tsv"), progress=progress)
     train = read_pairs(ROOT.find(root, pairs))
-    test = read_pairs(ROOT.find(root, f"qrels.{split}.small.tsv", f"qrels.{split}.tsv"))
     asked, answer = questions.positions(train[:, 0]), passages.positions(train[:, 1])
-    test_asked, test_answer = test_questions.positions(test[:, 0]), passages.positions(test[:, 1])
-    searched = _searched(len(passages), test_answer, distractors)
-    answers = np.searchsorted(searched, test_answer)
-    part, positives = judged(test_questions, Selection(passages, searched), test_asked, answers)
-    counts = {"passages": len(passages), "training pairs": len(train), "test queries": len(part.query)}
+    test = _read_split(root, split, passages, distractors, progress=progress)
+    chosen_on = None if validation is None else _read_split(root, validation, passages, distractors, progress=progress)
+    searched = len(test.part.reference)
+    counts = {"passages": len(passages), "training pairs": len(train), "test queries": len(test.part.query)}
     is_official = len(passages) == OFFICIAL["passages"]
     title = "MS MARCO passages" if is_official else f"{root.name}, laid out as MS MARCO"
-    return RetrievalData(
+    data = RetrievalData(
         name="msmarco",
         description=f"{title}: {len(train):,} pairs of question and passage to train, "
-        f"{counts['test queries']:,} questions among {len(searched):,} passages to test",
-        checksum=checksum("msmarco", len(passages), passages.path.stat().st_size, train, test, len(searched)),
+        f"{counts['test queries']:,} questions among {searched:,} passages to test",
+        checksum=checksum(
+            "msmarco",
+            len(passages),
+            passages.path.stat().st_size,
+            train,
+            test.judgements,
+            searched,
+            *([] if chosen_on is None else [chosen_on.judgements]),
+        ),
         train=TrainingItems(
             query=Selection(questions, asked),
             reference=Selection(passages, answer),
             labels=pair_labels(asked, answer),
             pairs=len(train),
         ),
-        test=part,
+        test=test.part,
         counts=counts,
-        test_positives=positives,
+        test_positives=test.positives,
+        validation=None if chosen_on is None else chosen_on.part,
+        validation_positives=None if chosen_on is None else chosen_on.positives,
     )
+    if negatives is None:
+        return data
+    path = ROOT.find(root, negatives, str(Path(negatives).expanduser().absolute()))
+    return with_negatives(data, load_negative_ids(path, len(train)))
+
+
+class _Split(NamedTuple):
+    judgements: Array
+    part: TestItems
+    positives: Lists | None
+
+
+def _read_split(root: Path, split: str, passages: Lines, distractors: int | None, *, progress: bool) -> _Split:
+    """Read the questions and judgements of a split."""
+    import numpy as np
+
+    from lookalike.data.lines import Lines
+    from lookalike.data.parts import Selection, judged
+
+    questions = Lines(ROOT.find(root, f"queries.{split}.small.tsv", f"queries.{split}.tsv"), progress=progress)
+    judgements = read_pairs(ROOT.find(root, f"qrels.{split}.small.tsv", f"qrels.{split}.tsv"))
+    asked, answer = questions.positions(judgements[:, 0]), passages.positions(judgements[:, 1])
+    searched = _searched(len(passages), answer, distractors)
+    answers = np.searchsorted(searched, answer)
+    return _Split(judgements, *judged(questions, Selection(passages, searched), asked, answers))
 
 
 def read_pairs(path: Path) -> Array:

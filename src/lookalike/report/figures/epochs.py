@@ -38,8 +38,18 @@ class Line(NamedTuple):
 
 CURVES: tuple[tuple[Callable[[EpochMetrics], float | None], Measure], ...] = (
     (
-        lambda epoch: epoch.quality.get("recall@1"),
+        lambda epoch: None if epoch.validation else epoch.quality.get("recall@1"),  # or else of the best epoch alone
         Measure("Recall@1", "Fraction of queries whose nearest reference is a correct one.", FRACTIONS, percent),
+    ),
+    (
+        lambda epoch: epoch.validation.get("recall@1"),
+        Measure(
+            "Validation recall@1",
+            "Fraction of queries held out of training whose nearest reference is a correct one. The weights of the "
+            "epoch with the best MRR@10 on them are kept and tested.",
+            FRACTIONS,
+            percent,
+        ),
     ),
     (
         lambda epoch: epoch.loss,
@@ -57,6 +67,16 @@ CURVES: tuple[tuple[Callable[[EpochMetrics], float | None], Measure], ...] = (
             "Mean cosine between a query and its hardest negative: how hard the batches are.",
             COSINES,
             decimal,
+        ),
+    ),
+    (
+        lambda epoch: epoch.masked,
+        Measure(
+            "Masked negatives",
+            "Fraction of the negatives that the loss left out as likely false ones.",
+            FRACTIONS,
+            percent,
+            zero=True,
         ),
     ),
     (

@@ -42,6 +42,7 @@ EPOCH = {
     "step": kinds.SIZE,
     "loss": kinds.NUMBER,
     "hardest_negative": kinds.COSINE,
+    "masked": kinds.FRACTION,
     "temperature": kinds.POSITIVE,
     "mining_share": kinds.FRACTION,
     "seconds": kinds.NOT_NEGATIVE,
@@ -56,6 +57,7 @@ COSTS = {
     "mining_share": kinds.optional(kinds.FRACTION),
     "kept_bytes": kinds.optional(kinds.SIZE),
 }
+CHOICE = {"best_epoch": kinds.optional(kinds.COUNT)}
 
 
 class Setting(NamedTuple):
@@ -110,6 +112,12 @@ class Run:
     def progress(self) -> str:
         """How far an unfinished run got; empty for a finished one."""
         return "" if self.result else f"epoch {len(self.epochs)} of {self.config.epochs or '?'}"
+
+    @property
+    def state(self) -> str:
+        """How far the run got, and which weights it kept if it chose them."""
+        best = None if self.result is None else self.result.best_epoch
+        return (self.progress or "finished") + ("" if best is None else f", best epoch by validation: {best}")
 
     @property
     def weights(self) -> Path:
@@ -180,6 +188,8 @@ def parse_epochs(lines: Iterable[tuple[int, dict[str, Any] | None]], checker: Ch
             for name, inner in checker.kept(line, dict.fromkeys(BY_BITS, kinds.OBJECT), place).items():
                 fitting = {bits: BY_BITS[name] for bits in inner if kinds.is_bits(bits)}
                 known[name] = checker.kept(inner, fitting, place, of=name)
+            for name, inner in checker.kept(line, {"validation": kinds.OBJECT}, place).items():
+                known[name] = checker.kept(inner, QUALITY, place, of=name)
             epochs[line["epoch"]] = EpochMetrics.from_json({"epoch": line["epoch"], **known})
     return [epoch for number, epoch in sorted(epochs.items()) if number > 0]
 
@@ -191,7 +201,7 @@ def parse_result(content: dict[str, Any], checker: Checker, *, config: RunConfig
     if not checker.has(content["metrics"], QUALITY, METRICS_ONLY):
         return None
     metrics = {name: content["metrics"][name] for name in METRICS}
-    return RunResult(config=_seeded(config), metrics=metrics, **checker.kept(content, COSTS))
+    return RunResult(config=_seeded(config), metrics=metrics, **checker.kept(content, COSTS | CHOICE))
 
 
 def _seeded(config: RunConfig) -> dict[str, Any]:
