@@ -61,7 +61,7 @@ def work(connection: Connection, inputs: Path, runs: Path, log: Path, keeps_toke
     torch.set_num_threads(1)
     ObservedLoop.known = runs / "untrained"
     loops: Any = run  # `train` offers no other way to observe its loop
-    loops.TrainingLoop = ObservedLoop
+    loops.TrainingLoop, ObservedLoop.check_earlier = ObservedLoop, _State.check
     if keeps_tokens:
         loops.make_encoder = make_encoder_with_kept_tokens
     loaded: dict[str, RetrievalData] = {}
