@@ -106,7 +106,8 @@ def _fill(
     began = time.monotonic()
     cells = distinct(cell for table in tables.values() for cell in table)
     wanted = [cell for cell in cells if cell not in records]
-    print(f"{len(cells)} cells, {len(wanted)} to train", flush=True)
+    minutes = sum(cell.seconds for cell in wanted) / pool.jobs / 60
+    print(f"{len(cells)} cells, {len(wanted)} to train, {minutes:.1f} min at a rough guess", flush=True)
     for need in dict.fromkeys(need for cell in wanted for need in SOURCES[cell.data].needs):
         print(f"input: {make_from_folder(need, pool.inputs).name}", flush=True)
     finished = failed = 0

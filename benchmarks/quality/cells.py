@@ -136,7 +136,7 @@ def distinct(cells: Iterable[Cell]) -> list[Cell]:
 
 def _typed(options: Mapping[str, Any]) -> dict[str, Any]:
     """Undo what YAML does to `1e-3`, which it reads as a text, and to `on` and `off`, which it reads as booleans."""
-    typed = {}
+    typed: dict[str, Any] = {}
     for name, value in options.items():
         if isinstance(value, str) and NUMBER.fullmatch(value):
             typed[name] = float(value)

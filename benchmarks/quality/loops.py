@@ -42,9 +42,18 @@ class ObservedLoop(TrainingLoop):
     """Folder of evaluations before training, by data and weights."""
     notes: ClassVar[dict[str, Any]] = {}
     """What the last run showed."""
+    check_earlier: ClassVar[Callable[[], None]] = staticmethod(lambda: None)
+    """Raises if the process was asked to stop before the run began, where a compiler may swallow the exception."""
 
     def run(self, save: Callable[[], None], on_epoch: Callable[[EpochMetrics], None]) -> None:
         """Train to the end; the evaluation before training is read if another run began with the same weights."""
+        check_now = self.check
+
+        def check() -> None:
+            check_now()
+            ObservedLoop.check_earlier()
+
+        self.check = check
         before = None if self.history else self.known / f"{self.data.checksum}-{self._checksum():08x}.json"
         if before is not None and before.exists():
             self.history.append(EpochMetrics.from_json(json.loads(before.read_text())))
@@ -74,7 +83,7 @@ class ObservedLoop(TrainingLoop):
         rule = self.sampler.warm_start
         if rule.readiness is not None:
             self.notes["beats"] = {str(rank): float(share) for rank, share in rule.readiness.beats.items()}
-        self.notes |= {"is_used": rule.is_used, "flips": list(rule.flips)}
+        self.notes.update(is_used=rule.is_used, flips=list(rule.flips))
 
     def _checksum(self) -> int:
         """Compute a checksum of the model's weights."""

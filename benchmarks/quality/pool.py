@@ -44,7 +44,7 @@ def trained(cells: list[Cell], pool: Pool, began: float) -> Iterator[tuple[Cell,
                     waiting.clear()
                 for worker in workers:
                     if worker.cell is None and waiting:
-                        worker.begin(_next(waiting, worker))
+                        worker.begin(take_next(waiting, worker.loaded))
                 busy = {worker.connection: worker for worker in workers if worker.cell is not None}
                 if not busy:
                     break
@@ -64,11 +64,16 @@ def _is_over(request: Request, deadline: float) -> bool:
     return request.number is not None or time.monotonic() > deadline
 
 
-def _next(waiting: list[Cell], worker: "_Worker") -> Cell:
-    """Take the longest cell, or one that is not much shorter and whose data the process has."""
+def take_next(waiting: list[Cell], loaded: set[str]) -> Cell:
+    """Take the first cell, or one of its turn that is not much shorter and whose data a process has loaded.
+
+    Args:
+        waiting: Cells, turn after turn, the longest first; the one that is returned is removed.
+        loaded: The sources that were loaded.
+    """
     first = waiting[0]
-    long_enough = (c for c in waiting if c.turn == first.turn and c.seconds >= LOADED_FIRST * first.seconds)
-    chosen = next((cell for cell in long_enough if str(cell.source) in worker.loaded), waiting[0])
+    long_enough = (each for each in waiting if each.turn == first.turn and each.seconds >= LOADED_FIRST * first.seconds)
+    chosen = next((cell for cell in long_enough if str(cell.source) in loaded), first)
     waiting.remove(chosen)
     return chosen
 

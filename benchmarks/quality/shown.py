@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -44,7 +45,8 @@ def table(name: str, metrics: tuple[str, ...] = tuple(SHOWN), quality: str | Non
 
 def overview() -> str:
     """Show recall@1 of all tables of quality, and how far the default is above the paper's LSH."""
-    lines, samplers = [], {}
+    lines: list[list[Any]] = []
+    samplers: dict[str, None] = {}
     found = {data: result for data in QUALITY if (result := _read(f"quality_{data}")) is not None}
     if not found:
         return ""
@@ -127,7 +129,7 @@ def _conditions(name: str, result: dict[str, Any]) -> str:
     )
 
 
-SHOWN_TABLES = {
+SHOWN_TABLES: dict[str, Callable[[], str]] = {
     "quality_overview": overview,
     **{
         name: partial(table, name)

@@ -1,7 +1,7 @@
 """Tokenise every text once per process: sixteen processes on as many cores would spend much of their time on it."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -48,8 +48,7 @@ _BY_MODEL: dict[str, KeptTokens] = {}
 
 def make_encoder_with_kept_tokens(**options: Any) -> nn.Module:
     """Build an encoder; one of texts shares the tokens of earlier ones with the same options."""
-    model = make_encoder(**options)
+    model: Any = make_encoder(**options)
     if hasattr(model, "prepare"):
-        kept = _BY_MODEL.setdefault(str(options), KeptTokens(model.prepare))
-        model.prepare = kept  # type: ignore[assignment]  # a function that does the same
-    return model
+        model.prepare = _BY_MODEL.setdefault(str(options), KeptTokens(model.prepare))
+    return cast("nn.Module", model)

@@ -1,6 +1,8 @@
 """Explicit negatives as users of sentence-transformers mine them: once, offline, with the untrained model."""
 
+import os
 import zlib
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,6 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from lookalike.data import RetrievalData
-from lookalike.data.explicit import with_negatives
 from lookalike.data.parts import TrainingItems
 from lookalike.training.encoders import make_encoder
 from lookalike.training.loading import embed
@@ -31,12 +32,14 @@ def with_mined_negatives(data: RetrievalData, model: dict[str, Any], number: int
         number: Negatives per pair, at most `MOST`.
         folder: Where mined negatives are kept for other processes.
     """
+    from lookalike.data.explicit import with_negatives
+
     path = folder / f"{data.checksum}-{zlib.crc32(str(model).encode()):08x}.npy"
     if not path.exists():
         folder.mkdir(exist_ok=True)
-        partial = path.with_suffix(f".{id(data)}.partial.npy")  # two processes may mine the same
-        np.save(partial, _mined(data.train, model))
-        partial.rename(path)
+        unfinished = path.with_suffix(f".{os.getpid()}.npy")  # two processes may mine the same
+        np.save(unfinished, _mined(data.train, model))
+        unfinished.rename(path)
     return with_negatives(data, np.load(path)[:, :number])
 
 
@@ -45,9 +48,7 @@ def _mined(part: Any, options: dict[str, Any]) -> Array:
     assert isinstance(part, TrainingItems)
     assert part.pairs is not None
     model = make_encoder(**options).to(checked_device(None))
-    query, reference = (
-        embed(model, lambda ids, tower=tower: part.plain(tower, ids), part.pairs) for tower in ("query", "reference")
-    )
+    query, reference = (embed(model, partial(part.plain, tower), part.pairs) for tower in ("query", "reference"))
     labels = torch.arange(part.pairs) if part.labels is None else part.labels
     _, first = np.unique(part.reference.ids, return_index=True)  # equal texts are one negative
     places = torch.from_numpy(first)

@@ -20,6 +20,7 @@ import torch
 from benchmarks.quality.cells import Cell
 from benchmarks.quality.loops import ObservedLoop
 from benchmarks.quality.tokens import make_encoder_with_kept_tokens
+from benchmarks.quality.triplets import with_mined_negatives
 from lookalike.data import RetrievalData
 from lookalike.training import run
 from lookalike.training.errors import Interrupted
@@ -59,9 +60,10 @@ def work(connection: Connection, inputs: Path, runs: Path, log: Path, keeps_toke
     os.chdir(inputs)  # data and weights are named relative to it
     torch.set_num_threads(1)
     ObservedLoop.known = runs / "untrained"
-    run.TrainingLoop = ObservedLoop  # type: ignore[misc]  # `train` offers no other way to observe its loop
+    loops: Any = run  # `train` offers no other way to observe its loop
+    loops.TrainingLoop, ObservedLoop.check_earlier = ObservedLoop, _State.check
     if keeps_tokens:
-        run.make_encoder = make_encoder_with_kept_tokens
+        loops.make_encoder = make_encoder_with_kept_tokens
     loaded: dict[str, RetrievalData] = {}
     while (cell := connection.recv()) is not None:
         _State.is_busy = True
@@ -86,8 +88,6 @@ def _trained(cell: Cell, runs: Path, loaded: dict[str, RetrievalData]) -> Outcom
     if name not in loaded:
         loaded[name] = cell.source.load()
         if cell.negatives:
-            from benchmarks.quality.triplets import with_mined_negatives
-
             loaded[name] = with_mined_negatives(loaded[name], cell.model, cell.negatives, runs / "negatives")
     ObservedLoop.notes = {}
     result = run.train(loaded[name], cell.settings, out=folder.path, model=cell.model, resume=True, progress=False)
