@@ -266,7 +266,7 @@ def test_a_run_resumes_without_embedding_again(every, stop, workers, tmp_path):
     whole = run()
     run(stop_at=stop, saves=True)
     saved = stop // every * every
-    resumed = run(checkpoint=str(tmp_path / f"step={saved}.ckpt"))
+    resumed = run(checkpoint=str(tmp_path / f"step={saved}.ckpt"), saves=True)
     assert whole.embedded
     assert not resumed.embedded
     assert resumed.steps == whole.steps[saved:]
