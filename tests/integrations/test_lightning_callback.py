@@ -273,6 +273,21 @@ def test_a_run_resumes_without_embedding_again(every, stop, workers, tmp_path):
     assert torch.equal(whole.layer.weight, resumed.layer.weight)
 
 
+def test_a_trainer_may_fit_again_after_an_error(tmp_path):
+    sampler, module = labelled(warm_start=True), make_module("lightning.pytorch", embeds=True)
+    data, options = TensorDataset(torch.arange(SAMPLES), twins()), {"use_distributed_sampler": False, **QUIET}
+    callback = HardNegatives(sampler)
+    trainer = pl.Trainer(max_epochs=1, accelerator="cpu", callbacks=[callback], default_root_dir=tmp_path, **options)
+    with pytest.raises(ValueError, match="no training loader has this sampler"):
+        trainer.fit(module, DataLoader(data, batch_size=12))
+    module.embedded.clear()
+    for limit in (1, 2):
+        trainer.fit_loop.max_epochs = limit
+        trainer.fit(module, DataLoader(data, batch_sampler=sampler))
+    assert sorted(i for ids in module.embedded for i in ids) == list(range(SAMPLES))  # once
+    assert len(module.steps) == 2 * BATCHES
+
+
 def test_a_warm_start_that_was_asked_for_needs_the_method(tmp_path):
     with pytest.raises(ValueError, match=r"Module has no method embedding_step\(batch, batch_idx\)"):
         fit("lightning.pytorch", tmp_path, make_module("lightning.pytorch"), sampler=labelled(warm_start=True))

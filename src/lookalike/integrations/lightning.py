@@ -39,9 +39,9 @@ class HardNegatives(Callback):  # type: ignore[misc]
     `training_step` returns a dictionary: the loss, `ids` as the sampler yielded them, and `embeddings`, or `query` and
     `reference`. Lightning detaches all but the loss. Works with the packages `lightning` and `pytorch_lightning`.
 
-    For a warm start, give the module a method `embedding_step(batch, batch_idx)` that returns the same dictionary without
-    the loss. Before the first epoch, unless the sampler's `warm_start` is False, the callback passes the training set
-    through it once, in the loader's batches of any ids, without gradients and in evaluation mode.
+    For a warm start, give the module a method `embedding_step(batch, batch_idx)` that returns the same dictionary
+    without the loss. Before the first epoch, unless the sampler's `warm_start` is False, the callback passes the
+    training set through it once, in batches of any samples, without gradients and in evaluation mode.
 
     Args:
         sampler: The `batch_sampler` of the training loader.
@@ -54,6 +54,7 @@ class HardNegatives(Callback):  # type: ignore[misc]
         self.sampler = sampler
         self._num_observed = 0  # batches of this epoch
         self._epoch_is_over = False
+        self._strategy: Any = None  # the trainer's, whose loaders pass through here
 
     def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
         """Refuse to train where Lightning would replace the sampler with its own; prepare the warm start."""
@@ -70,14 +71,14 @@ class HardNegatives(Callback):  # type: ignore[misc]
                 f"batch_idx) to embed the training set with; {ADVICE.replace('training_step', STEP)}, without the loss."
             )
         # Lightning begins to iterate over the loader before its hooks see it, but passes it through the strategy first.
-        process = trainer.strategy.process_dataloader
-        trainer.strategy.process_dataloader = partial(self._process_dataloader, trainer, pl_module, process)
+        if self._strategy is not trainer.strategy:  # once, even if it fits several times
+            self._strategy, process = trainer.strategy, trainer.strategy.process_dataloader
+            trainer.strategy.process_dataloader = partial(self._process_dataloader, trainer, process)
 
-    def _process_dataloader(self, trainer: Any, pl_module: Any, process: Any, loader: Any) -> Any:
-        if getattr(loader, "batch_sampler", None) is self.sampler:
-            del trainer.strategy.process_dataloader  # which uncovers the method
-            if self.sampler.wants_warm_start and hasattr(pl_module, STEP) and not trainer.fast_dev_run:
-                self._warm_start(trainer, pl_module, loader)
+    def _process_dataloader(self, trainer: Any, process: Any, loader: Any) -> Any:
+        module, is_ours = trainer.lightning_module, getattr(loader, "batch_sampler", None) is self.sampler
+        if is_ours and self.sampler.wants_warm_start and hasattr(module, STEP) and not trainer.fast_dev_run:
+            self._warm_start(trainer, module, loader)
         return process(loader)
 
     def _warm_start(self, trainer: Any, pl_module: Any, loader: Any) -> None:

@@ -91,12 +91,13 @@ def observe_all(
 @contextmanager
 def undisturbed(modules: Iterable[nn.Module]) -> Iterator[None]:
     """Run a block without gradients and with modules in evaluation mode; restore their modes and all random states."""
-    each = [module for root in modules for module in root.modules()]
+    roots = list(modules)
+    each = [module for root in roots for module in root.modules()]
     modes = [module.training for module in each]
     states = random.getstate(), np.random.get_state()  # noqa: NPY002 - data sets may draw from it
-    devices = [torch.cuda.current_device()] if torch.cuda.is_initialized() else []
+    devices = {weight.device.index for root in roots for weight in root.parameters() if weight.is_cuda}
     try:
-        with torch.no_grad(), torch.random.fork_rng(devices):
+        with torch.no_grad(), torch.random.fork_rng(sorted(devices)):
             for module in each:
                 module.training = False
             yield

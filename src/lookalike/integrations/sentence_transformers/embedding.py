@@ -6,7 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from accelerate.utils import send_to_device
+from sentence_transformers.util import batch_to_device
 from torch.utils.data import DataLoader
 
 from lookalike.integrations.warm_start import embedding_batch, own_batches
@@ -39,7 +39,7 @@ def pairs_loader(trainer: Any, dataset: NumberedRows) -> DataLoader[Any]:
 def embed_pairs(trainer: Any, model: Any, batch: dict[str, Any]) -> tuple[Tensor, Tensor, Tensor]:
     """Return the numbers of a batch's rows and the embeddings of their anchors and positives."""
     numbers = batch["label"]  # before it is moved: nothing needs to wait for the device
-    features, _ = trainer.collect_features(send_to_device(batch, trainer.args.device))
+    features, _ = trainer.collect_features(batch_to_device(batch, trainer.args.device))
     with trainer.compute_loss_context_manager(), trainer.accelerator.autocast():
         anchors, positives = (model(side)["sentence_embedding"] for side in features[:2])
     return numbers, anchors, positives
@@ -55,10 +55,9 @@ def _lengths(dataset: Dataset) -> np.ndarray[Any, np.dtype[np.int64]]:
     """Return how many characters each pair has; what is not text has none."""
     features = dataset.features
     texts = [column for column in features if getattr(features[column], "dtype", "").endswith("string")][:2]
-    lengths = np.zeros(len(dataset), np.int64)
-    plain = dataset.with_format(None).select_columns(texts) if texts else None
-    for start in range(0, len(dataset) if texts else 0, ROWS):
-        rows = plain[start : start + ROWS]
-        for column in texts:
-            lengths[start : start + ROWS] += [len(text or "") for text in rows[column]]
+    lengths, plain = np.zeros(len(dataset), np.int64), dataset.with_format(None)
+    for column in texts:
+        only = plain.select_columns([column])
+        for start in range(0, len(dataset), ROWS):
+            lengths[start : start + ROWS] += [len(text or "") for text in only[start : start + ROWS][column]]
     return lengths
