@@ -39,16 +39,21 @@ class Encoder(pl.LightningModule):  # type: ignore[misc]
         self.layers = torch.nn.Sequential(torch.nn.Linear(DIM, 64), torch.nn.ReLU(), torch.nn.Linear(64, DIM))
         self.hardness: list[list[float]] = []
 
+    def embedding_step(self, batch: Any, batch_idx: int) -> dict[str, Any]:  # noqa: ARG002 - like all steps
+        """Embed a batch; the callback passes all samples through this before the first epoch."""
+        ids, x = batch
+        return {"ids": ids, "embeddings": normalize(self.layers(x), dim=1)}
+
     def training_step(self, batch: Any, batch_idx: int) -> dict[str, Any]:
         """Compute InfoNCE between the two copies of each point."""
         if batch_idx == 0:
             self.hardness.append([])
-        ids, x = batch
-        z = normalize(self.layers(x), dim=1)
+        found = self.embedding_step(batch, batch_idx)
+        z = found["embeddings"]
         scores = z[::2] @ z[1::2].T  # anchor, positive, anchor, positive, ...
         self.hardness[-1].append(float(scores.detach().clone().fill_diagonal_(-1).max(1).values.mean()))
         loss = cross_entropy(scores / 0.1, torch.arange(len(scores)))
-        return {"loss": loss, "ids": ids, "embeddings": z}  # what the callback observes
+        return {"loss": loss, **found}  # what the callback observes
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         """Return the optimizer."""

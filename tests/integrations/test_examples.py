@@ -13,6 +13,8 @@ LIBRARIES = {
     "sentence_transformers_trainer": "sentence_transformers",
 }
 
+READY = ("lightning_trainer", "metric_learning_trainer")  # whose model finds positives before it is trained
+
 
 def test_every_example_is_run():
     assert {path.stem for path in EXAMPLES.glob("*.py")} == set(LIBRARIES)
@@ -30,5 +32,7 @@ def test_example(name, capsys, threads):
     (_, random), (name_of_mined, mined) = lines
     assert "mined" in name_of_mined
     own_epochs, mined_epochs = ([float(value) for value in values.split()] for values in (random, mined))
-    assert mined_epochs[0] == pytest.approx(own_epochs[0], abs=0.06)
-    assert all(mine > own + 0.03 for own, mine in zip(own_epochs[1:], mined_epochs[1:], strict=True))
+    if name not in READY:
+        assert mined_epochs[0] == pytest.approx(own_epochs[0], abs=0.06)
+        own_epochs, mined_epochs = own_epochs[1:], mined_epochs[1:]
+    assert all(mine > own + 0.03 for own, mine in zip(own_epochs, mined_epochs, strict=True))

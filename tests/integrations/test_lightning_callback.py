@@ -30,36 +30,50 @@ class StoppedError(Exception):
     pass
 
 
-def make_module(package, *, paired=False, stop_at=None, answer=True):
+def make_module(package, *, paired=False, stop_at=None, answer=True, embeds=False):
     base = importlib.import_module(package).LightningModule
 
     class Module(base):
         def __init__(self):
             super().__init__()
             torch.manual_seed(0)
-            self.layer = torch.nn.Linear(16, 8)
-            self.steps = []
+            self.layer, self.dropout = torch.nn.Linear(16, 16), torch.nn.Dropout(0.1 if embeds else 0.0)
+            self.steps, self.embedded = [], []
+
+        def embed(self, batch):
+            ids, x = batch
+            z = torch.nn.functional.normalize(self.layer(self.dropout(x)), dim=1)
+            return {"ids": ids, **({"query": z, "reference": z} if paired else {"embeddings": z})}
 
         def training_step(self, batch, _):
-            ids, x = batch
             if len(self.steps) == stop_at:
                 raise StoppedError
-            self.steps.append(ids.tolist())
-            z = torch.nn.functional.normalize(self.layer(x), dim=1)
-            query, reference = (z, z.roll(1, 1)) if paired else (z[::2], z[1::2])
+            self.steps.append(batch[0].tolist())
+            found = self.embed(batch)
+            query = found["query"] if paired else found["embeddings"][::2]
+            reference = found["reference"] if paired else found["embeddings"][1::2]
             loss = torch.nn.functional.cross_entropy(query @ reference.T, torch.arange(len(query)))
-            towers = {"query": query, "reference": reference} if paired else {"embeddings": z}
-            return {"loss": loss, "ids": ids, **towers} if answer else loss
+            return {"loss": loss, **found} if answer else loss
 
         def configure_optimizers(self):
             return torch.optim.SGD(self.parameters(), lr=0.1)
 
-    return Module()
+    class Embedding(Module):
+        def embedding_step(self, batch, batch_idx):
+            assert not torch.is_grad_enabled()
+            assert not self.dropout.training
+            assert batch_idx == len(self.embedded)
+            self.embedded.append(batch[0].tolist())
+            return self.embed(batch)
+
+    return Embedding() if embeds else Module()
 
 
-def fit(package, folder, module, *, sampler=None, workers=0, checkpoint=None, callback=None, saving=(), **options):
+def fit(
+    package, folder, module, *, sampler=None, workers=0, checkpoint=None, callback=None, saving=(), x=None, **options
+):
     torch.set_num_threads(1)
-    x, _ = clustered_embeddings(SAMPLES, dim=16)
+    x = clustered_embeddings(SAMPLES, dim=16)[0] if x is None else x
     sampler = sampler or LSHBatchSampler(torch.arange(SAMPLES) // 2, SAMPLES // BATCHES, bits=64)
     loader = DataLoader(TensorDataset(torch.arange(SAMPLES), x), batch_sampler=sampler, num_workers=workers)
     options = {"max_epochs": 3, "use_distributed_sampler": False} | options
@@ -165,7 +179,10 @@ def test_nothing_observed_is_said(tmp_path, caplog):
     module = make_module("lightning.pytorch", answer=False)
     with caplog.at_level(logging.WARNING, "lookalike"):
         fit("lightning.pytorch", tmp_path, module, max_epochs=1, enable_checkpointing=False)
-    assert "batches stay random: let training_step return {'loss': ..., 'ids': ..., 'embeddings': ...}" in caplog.text
+    assert (
+        "no negatives are mined from it: let training_step return {'loss': ..., 'ids': ..., 'embeddings': ...}"
+        in caplog.text
+    )
 
 
 def test_a_trainer_that_would_replace_the_sampler_is_refused(tmp_path):
@@ -177,3 +194,100 @@ def test_a_trainer_that_would_replace_the_sampler_is_refused(tmp_path):
     )
     with pytest.raises(ValueError, match="no training loader has this sampler"):
         fit("lightning.pytorch", tmp_path, make_module("lightning.pytorch"), callback=callback)
+
+
+def twins():
+    """Samples 2 i and 2 i + 1 are almost the same, so that any module finds a sample's positive."""
+    x, _ = clustered_embeddings(SAMPLES // 2, dim=16)
+    return x.repeat_interleave(2, dim=0) + 0.01 * torch.randn(SAMPLES, 16, generator=torch.Generator().manual_seed(0))
+
+
+def labelled(**options):
+    return LSHBatchSampler(torch.arange(SAMPLES) // 2, SAMPLES // BATCHES, bits=64, **options)
+
+
+@pytest.mark.parametrize(
+    ("package", "paired", "workers"),
+    [("lightning.pytorch", False, 0), ("lightning.pytorch", True, 2), ("pytorch_lightning", False, 0)],
+)
+def test_a_warm_start_embeds_the_training_set(package, paired, workers, tmp_path, caplog):
+    pytest.importorskip(package)
+    x = twins()
+    sampler = LSHBatchSampler(None, SAMPLES // BATCHES, pairs=SAMPLES, bits=64) if paired else labelled()
+    module = make_module(package, paired=paired, embeds=True)
+    with caplog.at_level(logging.INFO, "lookalike"):
+        fit(package, tmp_path, module, sampler=sampler, workers=workers, x=x, max_epochs=1, enable_checkpointing=False)
+    assert sorted(i for ids in module.embedded for i in ids) == list(range(SAMPLES))
+    assert sampler.warm_start.is_used is not None
+    assert sampler.warm_start.readiness.is_ready
+    assert "warm start: embedded 120 samples in 0." in caplog.text
+    plain = make_module(package, paired=paired)
+    fit(
+        package, tmp_path, plain, sampler=None if not paired else LSHBatchSampler(None, 12, pairs=SAMPLES, bits=64), x=x
+    )
+    assert not plain.embedded  # without the method there is no warm start
+    assert module.steps[0] != plain.steps[0]
+
+
+def test_a_module_that_is_not_ready_trains_as_if_nothing_had_happened(tmp_path):
+    def run(warm_start, **options):
+        torch.manual_seed(7)
+        module = make_module("lightning.pytorch", embeds=True)
+        sampler = labelled(warm_start=warm_start)
+        noise = torch.randn(SAMPLES, 16, generator=torch.Generator().manual_seed(3))
+        fit("lightning.pytorch", tmp_path, module, sampler=sampler, x=noise, enable_checkpointing=False, **options)
+        return module, sampler
+
+    (plain, _), (module, sampler) = (run(warm_start, max_epochs=1) for warm_start in (False, "auto"))
+    assert not plain.embedded
+    assert sum(len(ids) for ids in module.embedded) == SAMPLES
+    assert sampler.warm_start.is_used is False
+    assert plain.steps == module.steps
+    assert torch.equal(plain.layer.weight, module.layer.weight)  # dropout, too, drew the same numbers
+    assert not run(True, fast_dev_run=True)[0].embedded
+
+
+@pytest.mark.parametrize(("every", "stop", "workers"), [(3, 5, 0), (3, 5, 2), (10, 12, 0)])
+def test_a_run_resumes_without_embedding_again(every, stop, workers, tmp_path):
+    def run(*, stop_at=None, checkpoint=None, saves=False):
+        torch.manual_seed(7)
+        module = make_module("lightning.pytorch", embeds=True, stop_at=stop_at)
+        module.dropout.p = 0.0  # Lightning does not save random states
+        saving = pl.callbacks.ModelCheckpoint(tmp_path, every_n_train_steps=every, save_top_k=-1, filename="{step}")
+        options = {"saving": [saving]} if saves else {"enable_checkpointing": False}
+        options |= {"x": twins(), "sampler": labelled(), "workers": workers, "max_epochs": 2}
+        if stop_at is None:
+            fit("lightning.pytorch", tmp_path, module, checkpoint=checkpoint, **options)
+        else:
+            with pytest.raises(StoppedError):
+                fit("lightning.pytorch", tmp_path, module, **options)
+        return module
+
+    whole = run()
+    run(stop_at=stop, saves=True)
+    saved = stop // every * every
+    resumed = run(checkpoint=str(tmp_path / f"step={saved}.ckpt"), saves=True)
+    assert whole.embedded
+    assert not resumed.embedded
+    assert resumed.steps == whole.steps[saved:]
+    assert torch.equal(whole.layer.weight, resumed.layer.weight)
+
+
+def test_a_trainer_may_fit_again_after_an_error(tmp_path):
+    sampler, module = labelled(warm_start=True), make_module("lightning.pytorch", embeds=True)
+    data, options = TensorDataset(torch.arange(SAMPLES), twins()), {"use_distributed_sampler": False, **QUIET}
+    callback = HardNegatives(sampler)
+    trainer = pl.Trainer(max_epochs=1, accelerator="cpu", callbacks=[callback], default_root_dir=tmp_path, **options)
+    with pytest.raises(ValueError, match="no training loader has this sampler"):
+        trainer.fit(module, DataLoader(data, batch_size=12))
+    module.embedded.clear()
+    for limit in (1, 2):
+        trainer.fit_loop.max_epochs = limit
+        trainer.fit(module, DataLoader(data, batch_sampler=sampler))
+    assert sorted(i for ids in module.embedded for i in ids) == list(range(SAMPLES))  # once
+    assert len(module.steps) == 2 * BATCHES
+
+
+def test_a_warm_start_that_was_asked_for_needs_the_method(tmp_path):
+    with pytest.raises(ValueError, match=r"Module has no method embedding_step\(batch, batch_idx\)"):
+        fit("lightning.pytorch", tmp_path, make_module("lightning.pytorch"), sampler=labelled(warm_start=True))

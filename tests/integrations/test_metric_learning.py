@@ -1,5 +1,7 @@
 """pytorch-metric-learning's trainers on mined batches, and mining in bits against mining with floats."""
 
+import logging
+
 import pytest
 import torch
 from torch.utils.data import TensorDataset
@@ -56,6 +58,52 @@ def test_every_sample_is_observed_with_its_own_embedding(workers):
     assert sorted(observed) == list(range(120))
     expected = trainer.models["trunk"](x)
     assert torch.allclose(torch.stack([observed[i] for i in range(120)]), expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_warm_start_embeds_the_data_set(workers, caplog):
+    x = clustered_embeddings(60, dim=16)[0].repeat_interleave(2, dim=0)
+    x += 0.01 * torch.randn(120, 16, generator=torch.Generator().manual_seed(0))
+    labels = torch.arange(120) // 2
+    sampler = LSHBatchSampler(labels, 12, bits=64)
+    trainer = make_trainer(x, labels, workers=workers)
+    expected, seen, observe = trainer.models["trunk"](x).detach(), {}, sampler.observe
+
+    def noting(ids, embeddings):
+        if not torch.is_grad_enabled():
+            seen.update(zip(ids.tolist(), embeddings.clone(), strict=True))
+        observe(ids, embeddings)
+
+    sampler.observe = noting
+    HardNegatives(sampler).attach(trainer)
+    with caplog.at_level(logging.INFO, "lookalike"):
+        trainer.train(num_epochs=1)
+        assert sampler.warm_start.readiness.is_ready
+        assert len(seen) == 120
+        seen.clear()
+        trainer.train(start_epoch=2, num_epochs=2)
+    trainer.dataloader_iter = None
+    assert not seen  # once is enough
+    assert sampler.epoch == 1
+    assert "warm start: embedded 120 samples in 0." in caplog.text
+    again = LSHBatchSampler(labels, 12, bits=64)
+    again.observe(torch.arange(120), expected)
+    iter(again)
+    assert again.warm_start.readiness == sampler.warm_start.readiness
+
+
+def test_a_model_that_is_not_ready_trains_as_if_nothing_had_happened():
+    x, labels = torch.randn(120, 16, generator=torch.Generator().manual_seed(3)), torch.arange(120) // 2
+    weights = []
+    for warm_start in (False, "auto"):
+        sampler = LSHBatchSampler(labels, 12, bits=64, warm_start=warm_start)
+        trainer = make_trainer(x, labels)
+        trainer.models["trunk"] = torch.nn.Sequential(torch.nn.Dropout(0.1), trainer.models["trunk"])
+        HardNegatives(sampler).attach(trainer)
+        trainer.train(num_epochs=1)
+        weights.append(trainer.models["trunk"][1].weight.detach())
+        assert sampler.warm_start.is_used is False
+    assert torch.equal(*weights)  # dropout, too, drew the same numbers
 
 
 def test_what_cannot_be_attached_is_said():

@@ -52,7 +52,7 @@ def test_lightning(tmp_path, monkeypatch):
     exec(step, {}, made := {})
 
     class Module(pl.LightningModule):
-        training_step = made["training_step"]
+        embedding_step, training_step = made["embedding_step"], made["training_step"]
 
         def __init__(self):
             super().__init__()

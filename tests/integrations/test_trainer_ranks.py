@@ -14,7 +14,8 @@ from lightning.pytorch.callbacks import ModelCheckpoint
 
 from lookalike.integrations.sentence_transformers import HardNegatives
 from tests.integrations.test_lightning_callback import BATCHES, SAMPLES, StoppedError, fit, make_module
-from tests.integrations.texts import losses, make_trainer, note_batches, pairs
+from tests.integrations.test_lightning_callback import twins as twin_points
+from tests.integrations.texts import losses, make_trainer, note_batches, note_warm_starts, pairs
 from tests.ranks import on_ranks
 
 PAIRS, BATCH, TWINS = 100, 6, 20  # rows 2 i and 2 i + 1, below TWINS, share an anchor
@@ -31,10 +32,10 @@ def gathering(model):
 
 
 def train_with_sentence_transformers(model_folder, folder):
-    def run(make_loss, name, resume=None, **options):
+    def run(make_loss, name, resume=None, warm_start="auto", **options):
         torch.manual_seed(0)
         trainer = make_trainer(model_folder, f"{folder}/{name}", twins(), make_loss, batch_size=BATCH, **options)
-        mining = HardNegatives(bits=64).attach(trainer)
+        mining = HardNegatives(bits=64, warm_start=warm_start).attach(trainer)
         seen = note_batches(mining)
         trainer.train(resume_from_checkpoint=resume)
         weights = [parameter.tolist() for parameter in trainer.model.parameters()]
@@ -46,7 +47,15 @@ def train_with_sentence_transformers(model_folder, folder):
     split = run(gathering, "split", accelerator_config={"split_batches": True})
     with pytest.raises(ValueError, match="with dispatch_batches one process fetches the batches of all"):
         run(gathering, "dispatched", accelerator_config={"dispatch_batches": True})
-    return {"plain": plain, "gathered": gathered, "resumed": resumed, "split": split}
+    with pytest.MonkeyPatch.context() as patching:
+        seen = note_warm_starts(patching)
+        saving = {"save_strategy": "steps", "save_steps": 3}
+        warm = run(gathering, "warm", warm_start=True, **saving)
+        embedded = [ids for _, ids, _ in seen]
+        warm_resumed = run(gathering, "warm", warm_start=True, resume=f"{folder}/warm/checkpoint-3")
+        assert len(embedded) == len(seen)
+    several = {"warm": warm, "warm resumed": warm_resumed, "embedded": embedded}
+    return {"plain": plain, "gathered": gathered, "resumed": resumed, "split": split, **several}
 
 
 def train_with_lightning(folder):
@@ -64,7 +73,9 @@ def train_with_lightning(folder):
     resumed = make_module("lightning.pytorch")
     checkpoint = f"{folder}/stopped/step=3.ckpt"
     fit("lightning.pytorch", folder, resumed, checkpoint=checkpoint, saving=saving("resumed"), **options)
-    return whole.steps, resumed.steps, whole.layer.weight.tolist()
+    warm = make_module("lightning.pytorch", embeds=True)
+    fit("lightning.pytorch", folder, warm, x=twin_points(), enable_checkpointing=False, **options)
+    return whole.steps, resumed.steps, whole.layer.weight.tolist(), warm.embedded, warm.steps
 
 
 def train(_rank, model_folder, folder):
@@ -77,7 +88,9 @@ def results(model_folder, tmp_path_factory):
     return on_ranks(2, train, model_folder, str(tmp_path_factory.mktemp("ranks")))
 
 
-@pytest.mark.parametrize(("name", "size"), [("plain", BATCH), ("gathered", BATCH), ("split", BATCH // 2)])
+@pytest.mark.parametrize(
+    ("name", "size"), [("plain", BATCH), ("gathered", BATCH), ("split", BATCH // 2), ("warm", BATCH)]
+)
 def test_batches_of_sentence_transformers(results, name, size):
     (first, weights, seen), (second, same_weights, _) = (mined[name] for mined, _ in results)
     assert weights == same_weights
@@ -97,10 +110,22 @@ def test_sentence_transformers_goes_on(results):
     for mined, _ in results:
         assert mined["resumed"][0] == mined["gathered"][0][12:]
         assert mined["resumed"][1] == mined["gathered"][1]
+        assert mined["warm resumed"][0] == mined["warm"][0][3:]  # from the first epoch
+        assert mined["warm resumed"][1] == mined["warm"][1]
+
+
+def test_each_rank_embeds_its_share(results):
+    shares = [[i for ids in mined["embedded"] for i in ids] for mined, _ in results]
+    assert [len(share) for share in shares] == [PAIRS // 2] * 2
+    assert sorted(shares[0] + shares[1]) == list(range(PAIRS))
+    shares = [[i for ids in embedded for i in ids] for _, (*_, embedded, _) in results]
+    assert sorted(shares[0] + shares[1]) == list(range(SAMPLES))
+    trained = [i for _, (*_, steps) in results for ids in steps[: BATCHES // 2] for i in ids]
+    assert sorted(trained) == list(range(SAMPLES))
 
 
 def test_lightning(results):
-    (first, first_resumed, weights), (second, second_resumed, same_weights) = (shares for _, shares in results)
+    (first, first_resumed, weights, *_), (second, second_resumed, same_weights, *_) = (shares for _, shares in results)
     assert weights == same_weights
     half = BATCHES // 2
     for start in (0, half):

@@ -9,6 +9,8 @@ from sentence_transformers.util import cos_sim
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 
+from lookalike import LSHBatchSampler
+
 try:
     from sentence_transformers.sentence_transformer import losses
 except ImportError:  # before version 6
@@ -51,6 +53,16 @@ def pairs(number=240, seed=0, negatives=0):
     return Dataset.from_dict(columns)
 
 
+def echoes(number=240, *, mixed_up=False):
+    """Rows whose positive has the anchor's words in another order, which any model finds; or those of another row."""
+    rng = random.Random(1)
+    drawn = [[f"w{i % TOPICS}x{word}" for word in rng.sample(range(WORDS), 5)] for i in range(number)]
+    positives = [" ".join(words[2:] + words[:2]) for words in drawn]
+    if mixed_up:
+        rng.shuffle(positives)
+    return Dataset.from_dict({"anchor": [" ".join(words) for words in drawn], "positive": positives})
+
+
 def make_trainer(model_folder, output_folder, dataset, make_loss, *, evaluation=None, batch_size=12, **options):
     """A trainer on the CPU that reports to nobody. `make_loss` makes the loss of a model, or losses by name."""
     model = SentenceTransformer(model_folder, device="cpu")
@@ -79,6 +91,20 @@ def measuring(hardness):
         return scores
 
     return similarity
+
+
+def note_warm_starts(monkeypatch):
+    """What samplers observe without gradients from now on, which is before the first epoch."""
+    seen, observe = [], LSHBatchSampler.observe
+
+    def noting(sampler, ids, embeddings=None, **towers):
+        if not torch.is_grad_enabled():
+            kept = towers if embeddings is None else {"embeddings": embeddings}
+            seen.append((sampler, ids.tolist(), {name: x.clone() for name, x in kept.items()}))
+        observe(sampler, ids, embeddings, **towers)
+
+    monkeypatch.setattr(LSHBatchSampler, "observe", noting)
+    return seen
 
 
 def note_batches(mining):

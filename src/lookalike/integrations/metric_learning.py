@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial, update_wrapper
 from typing import TYPE_CHECKING, Any, Self
 
 import torch
 from torch import Tensor, nn
-from torch.utils.data import Dataset
+from torch.utils.data import DataLoader, Dataset
 
 from lookalike.hashing import CENTER, SignHasher
+from lookalike.integrations.warm_start import embedding_batch, observe_all, own_batches
 from lookalike.search import hamming_topk
 from lookalike.utils.checks import checked_bits, checked_positive
 from lookalike.utils.imports import needed_for
@@ -31,7 +33,8 @@ Pairs = tuple[Tensor, Tensor, Tensor, Tensor]  # anchors and positives; anchors 
 class HardNegatives:
     """Batches of mutual hard negatives for a trainer, from the embeddings of its own steps.
 
-    For `MetricLossOnly`, `TrainWithClassifier` and other trainers that have one "metric_loss".
+    For `MetricLossOnly`, `TrainWithClassifier` and other trainers that have one "metric_loss". Unless the sampler's
+    `warm_start` is False, the data set is embedded once when training begins.
 
     Args:
         sampler: For labelled data: `LSHBatchSampler(labels, batch_size, ...)`.
@@ -65,7 +68,29 @@ class HardNegatives:
         trainer.dataset, trainer.sampler = _Numbered(trainer.dataset), self.sampler
         trainer.data_and_label_getter = self._taking_ids(trainer.data_and_label_getter)
         trainer.loss_funcs["metric_loss"].register_forward_pre_hook(self._observe)
+        trainer.train = update_wrapper(partial(self._train, trainer, trainer.train), trainer.train)
         return self
+
+    def _train(self, trainer: Any, train: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+        if self.sampler.wants_warm_start:
+            self._warm_start(trainer)
+        return train(*arguments, **options)
+
+    def _warm_start(self, trainer: Any) -> None:
+        order = torch.randperm(self.sampler.num_samples, generator=torch.Generator().manual_seed(0)).tolist()
+        loader: DataLoader[Any] = DataLoader(
+            trainer.dataset,
+            batch_sampler=own_batches(order, embedding_batch(self.sampler.batch_size)),
+            collate_fn=trainer.collate_fn,
+            num_workers=trainer.dataloader_num_workers,
+        )
+
+        def embed(batch: Any) -> dict[str, Any]:
+            data, _ = trainer.data_and_label_getter(batch)
+            ids, self._ids = self._ids, None
+            return {"ids": ids, "embeddings": trainer.compute_embeddings(data)}
+
+        observe_all(self.sampler, loader, embed, trainer.models.values())
 
     def _taking_ids(self, getter: Callable[[Any], Any]) -> Callable[[Any], Any]:
         def data_and_labels(batch: Any) -> Any:

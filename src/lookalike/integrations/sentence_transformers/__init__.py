@@ -2,6 +2,7 @@
 
 trainer.py        HardNegatives: gives the trainer mined batches, observes its embeddings, joins its checkpoints
 numbering.py      rows that carry their number from the data set to the loss
+embedding.py      embeds anchors and positives as the loss would, before the first epoch
 recording.py      records the embeddings that a loss computes
 equal_texts.py    keeps pairs with a text in common apart
 dealing.py        batches for loaders that deal whole batches to the ranks

@@ -18,9 +18,11 @@ from transformers import TrainerCallback
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, get_last_checkpoint
 
 from lookalike.integrations.sentence_transformers.dealing import DealtBatches
+from lookalike.integrations.sentence_transformers.embedding import embed_pairs, pairs_loader
 from lookalike.integrations.sentence_transformers.equal_texts import pair_sampler
 from lookalike.integrations.sentence_transformers.numbering import NumberedRows
 from lookalike.integrations.sentence_transformers.recording import Recorder
+from lookalike.integrations.warm_start import observe_all
 from lookalike.samplers import LSHBatchSampler, MiningOptions
 from lookalike.utils import ranks
 from lookalike.utils.files import replacing
@@ -41,6 +43,7 @@ class _Part:
     """One of the data sets to train on."""
 
     dataset: Dataset
+    numbered: NumberedRows  # the same, as the trainer reads it
     first: int  # the number of its first row
     label_column: str | None  # holds the numbers instead
     labels: Tensor | None  # the labels that it held
@@ -58,7 +61,8 @@ class HardNegatives(TrainerCallback):  # type: ignore[misc]
         labels: Integers, one per row, to keep more apart than equal texts: rows with the same label are never
             negatives of each other. With a `DatasetDict`, a dictionary of them by name.
         normalize: Compare by cosine, as those losses do; False for dot products.
-        options: `bits`, `hardness`, `neighbourhood`, `guard` and others, as in `LSHBatchSampler`.
+        options: `bits`, `hardness`, `neighbourhood`, `guard`, `warm_start` and others, as in `LSHBatchSampler`. Unless
+            `warm_start` is False, the data are embedded once when training begins.
 
     Examples:
         `HardNegatives(bits=512).attach(trainer)`, then `trainer.train()`.
@@ -136,8 +140,9 @@ class HardNegatives(TrainerCallback):  # type: ignore[misc]
             checked_labels("labels", self._labels_of(name), len(dataset))
         first = sum(len(part.dataset) for part in self._parts.values())
         labels = None if own is None else torch.as_tensor(dataset.with_format(None)[own][:])
-        self._parts[name] = _Part(dataset, first, own, labels)
-        return NumberedRows.of(dataset, own or label_columns[0], first)
+        numbered = NumberedRows.of(dataset, own or label_columns[0], first)
+        self._parts[name] = _Part(dataset, numbered, first, own, labels)
+        return numbered
 
     def _labels_of(self, name: str) -> Any:
         if not name or self.labels is None:
@@ -197,28 +202,54 @@ class HardNegatives(TrainerCallback):  # type: ignore[misc]
         part = self._part_of(numbers)
         return None if part.labels is None else part.labels[numbers - part.first]
 
+    def _observation(self, numbers: Tensor, anchors: Tensor, positives: Tensor) -> dict[str, Tensor]:
+        """Return what the sampler of these rows observes."""
+        if self.normalize:
+            anchors, positives = F.normalize(anchors.float(), dim=1), F.normalize(positives.float(), dim=1)
+        return {"ids": numbers - self._part_of(numbers).first, "query": anchors, "reference": positives}
+
     def _receive(self, numbers: Tensor, anchors: Tensor, positives: Tensor) -> None:
         part = self._part_of(numbers)
         if part.sampler is None:
             return
-        if self.normalize:
-            anchors, positives = F.normalize(anchors.float(), dim=1), F.normalize(positives.float(), dim=1)
-        part.sampler.observe(numbers - part.first, query=anchors, reference=positives)
+        part.sampler.observe(**self._observation(numbers, anchors, positives))
         self._num_observed += 1
 
+    @property
+    def _model(self) -> nn.Module:
+        """The trainer's model, even if it is compiled."""
+        model: nn.Module = getattr(self._trainer.model, "_orig_mod", self._trainer.model)
+        return model
+
     def on_train_begin(self, args: Any, state: Any, control: Any, **others: Any) -> None:  # noqa: ARG002 - transformers' signature
-        """Listen to the loss; load the samplers' state if the run resumes."""
+        """Listen to the loss; load the samplers' state if the run resumes, and embed the data if it does not."""
         self._num_observed = 0
-        self._recorder.listen(self._losses(), getattr(self._trainer.model, "_orig_mod", self._trainer.model))
-        if self._checkpoint is None:
-            return
-        path, num_ranks = self._checkpoint / _file_name(), ranks.world()[1]
+        self._recorder.listen(self._losses(), self._model)
+        if self._checkpoint is not None:
+            self._load(self._checkpoint / _file_name())
+        for name, part in self._parts.items():
+            if part.sampler is not None and part.sampler.wants_warm_start:
+                observe_all(
+                    part.sampler,
+                    pairs_loader(self._trainer, part.numbered),
+                    lambda batch: self._observation(*embed_pairs(self._trainer, self._model, batch)),
+                    [self._model],
+                    shown=not args.disable_tqdm,
+                    name=name,
+                )
+
+    def _load(self, path: Path) -> None:
+        """Load the samplers' state; without one for every rank they begin as in a new run."""
+        num_ranks = ranks.world()[1]
         saved: dict[str, Any] = (
             torch.load(path, map_location="cpu", weights_only=True) if path.exists() else {"ranks": 0}
         )
         misses = float(saved["ranks"] != num_ranks)
         if (ranks.largest(misses) if num_ranks > 1 else misses) > 0:  # all ranks or none: they compose together
-            logger.warning("%s is missing for some ranks: the run resumes with an epoch of random batches.", path)
+            logger.warning(
+                "%s is missing for some ranks: batches are composed as in a new run, with a warm start or at random.",
+                path,
+            )
             return
         for name, kept in saved["samplers"].items():
             # The trainer skips the batches it has trained on by itself, so the epoch is yielded from its first batch.
@@ -233,8 +264,8 @@ class HardNegatives(TrainerCallback):  # type: ignore[misc]
         """Warn if nothing was observed."""
         if not self._num_observed:
             logger.warning(
-                "nothing was observed in a whole epoch, so batches stay random: %s must embed anchors, then positives, "
-                "of a batch with the trainer's model.",
+                "nothing was observed in a whole epoch, so no negatives are mined from it: %s must embed anchors, then "
+                "positives, of a batch with the trainer's model.",
                 ", ".join(type(loss).__name__ for loss in self._losses()),
             )
         self._num_observed = 0

@@ -1,0 +1,272 @@
+"""A warm start: what is observed before the first epoch composes it, until the model moves on."""
+
+import io
+import itertools
+from collections import deque
+
+import numpy as np
+import pytest
+import torch
+from torch.nn.functional import normalize
+from torch.utils.data import DataLoader, TensorDataset
+
+from lookalike import LSHBatchSampler, PreEpochBatchSampler, RandomBatchSampler
+from lookalike.samplers.warm_start import LOOKS, MOST_FLIPS
+from tests.ranks import on_ranks
+
+N, BATCH, TURN = 192, 12, 6  # the model is another one from batch TURN on
+
+
+def points(n=N):
+    """Samples 2 i and 2 i + 1 are near each other, and twelve such pairs form a topic: ready for hard negatives."""
+    generator = torch.Generator().manual_seed(0)
+
+    def draw(count, times):
+        return torch.randn(count, 16, generator=generator).repeat_interleave(times, dim=0)
+
+    return normalize(draw(-(-n // 24), 24)[:n] + 0.5 * draw(n // 2, 2) + 0.1 * draw(n, 1), dim=1)
+
+
+def make(paired, **options):
+    labels = None if paired else np.arange(N) // 2
+    return LSHBatchSampler(labels, BATCH, pairs=N if paired else None, bits=64, **options)
+
+
+def observe(sampler, ids, x):
+    if sampler.paired:
+        sampler.observe(ids, query=x[ids], reference=x[ids])
+    else:
+        sampler.observe(ids, x[ids])
+
+
+def warmed(paired, x=None, **options):
+    sampler = make(paired, **options)
+    assert sampler.wants_warm_start
+    for ids in torch.randperm(N, generator=torch.Generator().manual_seed(1)).split(50):
+        observe(sampler, ids, points() if x is None else x)
+    return sampler
+
+
+def hardness(batches, x):
+    """The mean cosine of the hardest negative in a batch: a sample that is not of the same pair of samples."""
+    values = []
+    for ids in batches:
+        scores = x[ids] @ x[ids].T
+        own = torch.tensor(ids)[:, None] // 2 == torch.tensor(ids) // 2
+        values.append(scores.masked_fill(own, -1).max(1).values.mean())
+    return float(torch.stack(values).mean())
+
+
+def train(sampler, embeddings, *, ahead=0, first=0, stop=None):
+    """Train an epoch, or a part of it, with a loader that fetches some batches ahead; `embeddings` are by batch."""
+    epoch, fetched, batches = iter(sampler), deque(), []
+    while stop is None or first + len(batches) < stop:
+        while len(fetched) <= ahead and (ids := next(epoch, None)) is not None:
+            fetched.append(ids)
+        if not fetched:
+            break
+        ids = fetched.popleft()
+        observe(sampler, ids, embeddings(first + len(batches)))
+        batches.append(ids)
+    return batches
+
+
+def torn_apart(batch):
+    return points() if batch < TURN else -points()
+
+
+@pytest.mark.parametrize("paired", [False, True])
+@pytest.mark.parametrize("mode", ["auto", True, False])
+@pytest.mark.parametrize("is_ready", [True, False])
+def test_ones_own_loop(paired, mode, is_ready):
+    x = points()
+    noise = normalize(torch.randn(N, 16, generator=torch.Generator().manual_seed(2)), dim=1)
+    sampler, plain = make(paired, warm_start=mode), make(paired, warm_start=False)
+    loader = DataLoader(TensorDataset(torch.arange(N), x if is_ready else noise), batch_size=40)
+    model = torch.nn.Identity()
+    if sampler.wants_warm_start:
+        with torch.no_grad():
+            for ids, samples in loader:
+                towers = [model(samples)]
+                if paired:  # which a model that is not ready takes to other places
+                    towers.append(towers[0] if is_ready else towers[0].roll(7, 1))
+                sampler.observe(ids, **dict(zip(sampler.pairing.towers, towers, strict=True)))
+    assert (sampler.memory.dim is None) == (mode is False)
+    batches, random = list(sampler), list(plain)
+    is_used = mode is True or (mode == "auto" and is_ready)
+    assert sampler.warm_start.is_used == is_used
+    if not is_used:
+        assert batches == random
+    else:
+        space = x if is_ready else noise
+        assert hardness(batches, space) > hardness(random, space) + (0.1 if is_ready else 0)
+    assert sorted(i for ids in batches for i in ids) == list(range(N))
+
+
+def test_who_wants_a_warm_start():
+    labels = np.arange(N) // 2
+    assert not make(False, warm_start=False).wants_warm_start
+    assert not RandomBatchSampler(labels, BATCH).wants_warm_start
+    assert not PreEpochBatchSampler(labels, BATCH, mode="incremental").wants_warm_start
+    begun, later, observed, restored = (make(False) for _ in range(4))
+    assert begun.wants_warm_start
+    iter(begun)
+    later.set_epoch(1)
+    observe(observed, [0, 1], points())
+    restored.load_state_dict(begun.state_dict())
+    assert not any(sampler.wants_warm_start for sampler in (begun, later, observed, restored))
+    with pytest.raises(ValueError, match=r"warm_start must be True, False or \"auto\", got 'sometimes'"):
+        make(False, warm_start="sometimes")
+
+
+@pytest.mark.parametrize("paired", [False, True])
+def test_batches_are_random_again_once_the_model_is_torn_apart(paired):
+    sampler, kept = warmed(paired), warmed(paired, warm_start=True)
+    length = len(sampler)
+    between = max(1, length // LOOKS)
+    end = -(-(TURN + 1) // between) * between  # the batch of the turn is seen when a later one is asked for
+    batches, hard = train(sampler, torn_apart), train(kept, torn_apart)
+    assert sampler.warm_start.is_used is False
+    assert kept.warm_start.is_used is True
+    assert max(sampler.warm_start.flips[:-1]) < MOST_FLIPS < sampler.warm_start.flips[-1]
+    assert len(batches) == len(sampler) == length
+    for epoch in (batches, hard):
+        assert sorted(i for ids in epoch for i in ids) == list(range(N))
+    assert [len(ids) for ids in batches] == [len(ids) for ids in hard]
+    assert batches[:end] == hard[:end]
+    assert batches[end:] != hard[end:]
+    assert hardness(batches[end:], points()) < hardness(hard[end:], points()) - 0.1
+    if not paired:
+        for ids in batches:
+            assert ids[::2] != ids[1::2]
+            assert [i // 2 for i in ids[::2]] == [i // 2 for i in ids[1::2]]
+            assert len({i // 2 for i in ids}) == len(ids) // 2
+    assert hardness(train(sampler, torn_apart), points()) > hardness(batches[end:], points()) + 0.1  # next epoch
+
+
+@pytest.mark.parametrize("drop_last", [False, True])
+def test_labels_stay_apart_and_sizes_stay_the_same(drop_last):
+    labels = np.minimum(np.arange(100) // 3, 20)  # 40 samples of one label, and a batch that is not full
+    rows = points(100)
+    sampler = LSHBatchSampler(labels, 14, bits=64, warm_start="auto", drop_last=drop_last)
+    plain = LSHBatchSampler(labels, 14, bits=64, warm_start=True, drop_last=drop_last)
+    for each in (sampler, plain):
+        each.observe(torch.arange(100), rows)
+    composed = list(plain)
+    sampler.warm_start.mode = True  # begins with it, ready or not
+    batches = []
+    for i, ids in enumerate(sampler):
+        sampler.warm_start.mode = "auto"
+        sampler.observe(sorted(set(ids)), (rows if i < 2 else -rows)[sorted(set(ids))])
+        batches.append(ids)
+    assert sampler.warm_start.is_used is False
+    assert [len(ids) for ids in batches] == [len(ids) for ids in composed]
+    assert sorted(i for ids in batches for i in ids) == sorted(i for ids in composed for i in ids)
+    for ids in batches:
+        assert np.array_equal(labels[ids[::2]], labels[ids[1::2]])
+        assert len(set(labels[ids])) == len(ids) // 2
+
+
+def saved(sampler):
+    file = io.BytesIO()
+    torch.save(sampler.state_dict(), file)
+    return file.getvalue()
+
+
+def resumed_rests(_rank, paired, ahead, options, turns):
+    """The batches of an epoch, and for every batch of it what is left after a state that was saved there is loaded."""
+    embeddings = torn_apart if turns else lambda _: points()
+    whole = warmed(paired, **options)
+    expected = train(whole, embeddings, ahead=ahead)
+    rests = {}
+    for stop in range(1, len(expected)):
+        sampler = warmed(paired, **options)
+        train(sampler, embeddings, ahead=ahead, stop=stop)
+        again = make(paired, **options)
+        again.load_state_dict(torch.load(io.BytesIO(saved(sampler)), weights_only=True))
+        rests[stop] = train(again, embeddings, ahead=ahead, first=stop)
+    return expected, rests, whole.warm_start.is_used
+
+
+@pytest.mark.parametrize(
+    ("paired", "ahead", "options", "turns"),
+    [
+        (False, 0, {}, True),
+        (True, 0, {}, True),
+        (True, 3, {}, True),
+        (False, 2, {"refresh_every": 3}, False),
+        (True, 0, {"refresh_every": 4, "warm_start": True}, True),
+    ],
+)
+def test_every_batch_can_be_resumed_from(paired, ahead, options, turns):
+    expected, rests, is_used = resumed_rests(0, paired, ahead, options, turns)
+    assert is_used == (not turns or options.get("warm_start") is True)
+    assert sorted(i for ids in expected for i in ids) == list(range(N))
+    for first, rest in rests.items():
+        assert rest == expected[first:], first
+
+
+@pytest.mark.parametrize(
+    ("paired", "options"), [(False, {}), (True, {"refresh_every": 3}), (True, {"shard": False, "refresh_every": 2})]
+)
+def test_ranks_give_up_together(paired, options):
+    results = on_ranks(2, resumed_rests, paired, 0, options, True)
+    for expected, rests, is_used in results:
+        assert not is_used
+        for first, rest in rests.items():
+            if options.get("shard", True) or first % 2 == 0:  # a loader that deals batches has dealt as many to both
+                assert rest == expected[first:], first
+    (one, *_), (other, *_) = results
+    if options.get("shard", True):
+        assert sorted(i for ids in one + other for i in ids) == list(range(N))
+    else:  # the loader deals them
+        assert one == other
+        assert sorted(i for ids in one for i in ids) == list(range(N))
+
+
+@pytest.mark.parametrize("paired", [False, True])
+def test_a_refresh_follows_newer_embeddings(paired):
+    old = points()
+    new = old.view(-1, 2, 16)[torch.randperm(N // 2, generator=torch.Generator().manual_seed(3))].flatten(0, 1)
+    epochs = {}
+    for refresh_every in (None, 8):
+        sampler = warmed(paired, x=old, warm_start=True, refresh_every=refresh_every)
+        batches, left = [], set(range(N))
+        for ids in sampler:
+            observe(sampler, ids, new)
+            batches.append(ids)
+            left -= set(ids)
+            if len(batches) == 8:
+                observe(sampler, sorted(left), new)
+        assert len(batches) == len(sampler)
+        assert sorted(i for ids in batches for i in ids) == list(range(N))
+        epochs[refresh_every] = batches
+    assert epochs[None][:8] == epochs[8][:8]
+    assert hardness(epochs[8][8:], new) > hardness(epochs[None][8:], new) + 0.1
+    assert hardness(epochs[8][:8], old) > hardness(epochs[8][8:], old)
+
+
+@pytest.mark.parametrize("paired", [False, True])
+@pytest.mark.parametrize("options", [{}, {"refresh_every": TURN}])
+def test_the_rest_is_rearranged_too(paired, options):
+    calls = []
+
+    def swap_ends(ids, offsets, labels, rng):
+        """Exchange the last pair of the first batch with the last one of all, as a hook may."""
+        width = 1 if paired else 2
+        mine, last = slice(offsets[1] - width, offsets[1]), slice(len(ids) - width, len(ids))
+        ids[mine], ids[last] = ids[last].copy(), ids[mine].copy()
+        calls.append((len(ids), [*ids], [*offsets], labels is None, rng.random()))
+
+    sampler = warmed(paired, rearrange=swap_ends, **options)
+    batches = train(sampler, torn_apart)
+    assert sorted(i for ids in batches for i in ids) == list(range(N))
+    assert calls[0][0] == N
+    assert len(calls) > 1
+    for (size, ids, offsets, without_labels, _), following in zip(calls, [*calls[1:], None], strict=True):
+        first = (N - size) // BATCH
+        last = len(batches) if following is None else (N - following[0]) // BATCH
+        cut = [ids[start:end] for start, end in itertools.pairwise(offsets)]
+        assert batches[first:last] == cut[: last - first]
+        assert without_labels == paired
+    assert len({call[-1] for call in calls}) == len(calls)
