@@ -29,6 +29,7 @@ def points(n=N):
 
 def make(paired, **options):
     labels = None if paired else np.arange(N) // 2
+    options = {"warm_hardness": 1.0, **options}
     return LSHBatchSampler(labels, BATCH, pairs=N if paired else None, bits=64, **options)
 
 
@@ -101,6 +102,15 @@ def test_ones_own_loop(paired, mode, is_ready):
         space = x if is_ready else noise
         assert hardness(batches, space) > hardness(random, space) + (0.1 if is_ready else 0)
     assert sorted(i for ids in batches for i in ids) == list(range(N))
+
+
+@pytest.mark.parametrize("paired", [False, True])
+def test_the_first_epoch_is_as_hard_as_asked_for(paired):
+    found = [hardness(list(warmed(paired, warm_hardness=fraction)), points()) for fraction in (0.0, 0.5, 1.0)]
+    assert found == sorted(found)
+    assert found[2] > found[0] + 0.1
+    halved = list(warmed(paired, warm_hardness=1.0, hardness=0.5))
+    assert halved == list(warmed(paired, warm_hardness=0.5))
 
 
 def test_who_wants_a_warm_start():

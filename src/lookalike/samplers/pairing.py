@@ -180,9 +180,9 @@ class Paired:
         lists = near.numpy()[pairs.query]
         return torch.from_numpy(np.where(lists >= 0, places[lists], -1))
 
-    def listed(self, batch_ids: Array, pairs: Pairs) -> Array:  # noqa: ARG002 - as `Pairing` has it
-        """Return the numbers as they are: pair ids."""
-        return batch_ids
+    def listed(self, batch_ids: Array, pairs: Pairs) -> Array:
+        """List the ids of pairs."""
+        return pairs.query[batch_ids]
 
 
 def _identity(pairing: Pairing) -> dict[str, Any]:
