@@ -111,7 +111,7 @@ def test_ones_own_loop(paired, mode, is_ready):
 
 @pytest.mark.parametrize("paired", [False, True])
 def test_the_first_epoch_is_as_hard_as_asked_for(paired):
-    found = [hardness(list(warmed(paired, warm_hardness=fraction)), points()) for fraction in (0.0, 0.5, 1.0)]
+    found = [hardness(list(warmed(paired, warm_hardness=fraction)), points(), paired=paired) for fraction in (0.0, 0.5, 1.0)]
     assert found == sorted(found)
     assert found[2] > found[0] + 0.1
     halved = list(warmed(paired, warm_hardness=1.0, hardness=0.5))
