@@ -44,7 +44,6 @@ CURVES: dict[str, dict[str, dict[str, Any]]] = {
     "size": {f"neighbourhoods of {size}": {"neighbourhood": size} for size in (8, 16, 64)},
     "share": {f"random share {share}": {"warm_hardness": 1 - share} for share in (0.0, 0.25, 0.75)},
 }
-REFRESHED = {f"composed anew every {steps} steps": {"refresh_every": steps} for steps in (50, 150)}
 MASKED = {f"masked above {fraction}": {"mask_above": fraction} for fraction in (0.95, 1.0)}
 RATES = (1e-4, 3e-4, 1e-3)
 MODELS: dict[str, dict[str, Any]] = {"pretrained": {}, "initialised at random": {**UNTRAINED, "weights": None}}
@@ -76,7 +75,6 @@ def _one_epoch(data: str) -> list[dict[str, Any]]:
         entries.append({**shared, "seeds": SEEDS, "rows": {**RANDOM, **DEFAULT}})
         if settings["pairs_per_batch"] == min(ONE_EPOCH[data]):
             entries.append({**shared, "seeds": 1, "rows": {**TRIPLETS, **CURVES["size"], **CURVES["share"]}, "turn": 1})
-            entries.append({**shared, "seeds": 2, "rows": REFRESHED, "turn": 1})
     return entries
 
 
@@ -134,7 +132,7 @@ def _cost() -> list[dict[str, Any]]:
             "data": data,
             "part": data,
             "settings": {"pairs_per_batch": 64, "epochs": 1, "evaluate_every": 0},
-            "rows": {**RANDOM, **DEFAULT, **REFRESHED} if data == "medquad" else {**RANDOM, **DEFAULT},
+            "rows": {**RANDOM, **DEFAULT},
         }
         for data in TEXTS
     ]
@@ -153,5 +151,7 @@ TABLES: dict[str, list[dict[str, Any]]] = {
 
 
 def cells_of(table: str) -> list[Cell]:
-    """Return the cells of a table."""
-    return [cell for entry in TABLES[table] for cell in expanded(table, entry)]
+    """Return the cells of a table, in the order in which it shows them."""
+    order = [*ROWS, *TRIPLETS, *COMBINED]
+    cells = [cell for entry in TABLES[table] for cell in expanded(table, entry)]
+    return sorted(cells, key=lambda cell: order.index(cell.row) if cell.row in order else len(order))

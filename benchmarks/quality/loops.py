@@ -3,36 +3,15 @@
 import json
 import time
 import zlib
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
 
-from lookalike.samplers.iteration import EpochIterator
 from lookalike.training.loop import TrainingLoop
 from lookalike.training.results import EpochMetrics
 from lookalike.utils.files import write_text
-
-
-@contextmanager
-def _timed_batches(notes: dict[str, Any]) -> Iterator[None]:
-    """Note how long it took to hand out batches, which is nothing unless the rest of an epoch was composed anew."""
-    plain = EpochIterator.__next__
-
-    def timed(self: EpochIterator) -> list[int]:
-        began = time.perf_counter()
-        try:
-            return plain(self)
-        finally:
-            notes["refresh_seconds"] = notes.get("refresh_seconds", 0.0) + time.perf_counter() - began
-
-    EpochIterator.__next__ = timed  # type: ignore[method-assign]
-    try:
-        yield
-    finally:
-        EpochIterator.__next__ = plain  # type: ignore[method-assign]
 
 
 class ObservedLoop(TrainingLoop):
@@ -67,8 +46,7 @@ class ObservedLoop(TrainingLoop):
             self._note()
             on_epoch(epoch)
 
-        with _timed_batches(self.notes):
-            super().run(save, noted)
+        super().run(save, noted)
 
     def warm_start(self) -> None:
         """Warm the sampler up, and note the time."""

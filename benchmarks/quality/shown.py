@@ -72,19 +72,19 @@ def cost() -> str:
     for part, content in result["parts"].items():
         for row in content["rows"]:
             for timed in row.get("timed", ()):
-                last = timed["seconds"][-1]
-                warm = timed.get("warm_start_seconds")
+                warm = timed.get("warm_start_seconds", 0.0)
+                epoch = timed["seconds"][0] - warm
+                mining = timed["mining_seconds"][0] - warm
                 lines.append(
                     [
                         part,
                         row["sampler"],
-                        f"{last:.1f} s",
-                        "" if warm is None else f"{warm:.1f} s, {warm / last:.0%}",
-                        f"{timed['mining_seconds'][-1]:.2f} s, {timed['mining_seconds'][-1] / last:.1%}",
-                        f"{timed['refresh_seconds']:.2f} s, {timed['refresh_seconds'] / sum(timed['seconds']):.2%}",
+                        f"{epoch:.1f} s",
+                        f"{warm:.1f} s, {warm / epoch:.0%}" if warm else "",
+                        f"{mining:.2f} s, {mining / epoch:.1%}",
                     ]
                 )
-    header = ["data", "", "last epoch", "warm start, of an epoch", "mining in it", "refreshes, of all epochs"]
+    header = ["data", "", "an epoch", "a warm start before it", "mining in it"]
     return f"{markdown(header, lines)}\n\n{_conditions('cost', result)}"
 
 

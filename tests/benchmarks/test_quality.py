@@ -35,7 +35,7 @@ def outcome(cell, recall=0.5):
         {"epoch": 1, "seconds": 2.0, "mining_seconds": 0.5, "hardest_negative": 0.4, **quality},
     ]
     machine = {"machine": {"processor": "a processor"}, "kept_bytes": 8}
-    notes = {"refresh_seconds": 0.25, "warm_start_seconds": 0.5}
+    notes = {"warm_start_seconds": 0.5}
     return Outcome(result=result | machine, history=history, notes=notes, description="some data")
 
 

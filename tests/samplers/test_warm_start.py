@@ -111,7 +111,9 @@ def test_ones_own_loop(paired, mode, is_ready):
 
 @pytest.mark.parametrize("paired", [False, True])
 def test_the_first_epoch_is_as_hard_as_asked_for(paired):
-    found = [hardness(list(warmed(paired, warm_hardness=fraction)), points(), paired=paired) for fraction in (0.0, 0.5, 1.0)]
+    found = [
+        hardness(list(warmed(paired, warm_hardness=fraction)), points(), paired=paired) for fraction in (0.0, 0.5, 1.0)
+    ]
     assert found == sorted(found)
     assert found[2] > found[0] + 0.1
     halved = list(warmed(paired, warm_hardness=1.0, hardness=0.5))
@@ -209,8 +211,8 @@ def resumed_rests(_rank, paired, ahead, options, turns):
         (False, 0, {}, True),
         (True, 0, {}, True),
         (True, 3, {}, True),
-        (False, 2, {"refresh_every": 3}, False),
-        (True, 0, {"refresh_every": 4, "warm_start": True}, True),
+        (False, 2, {}, False),
+        (True, 0, {"warm_start": True}, True),
     ],
 )
 def test_every_batch_can_be_resumed_from(paired, ahead, options, turns):
@@ -221,9 +223,7 @@ def test_every_batch_can_be_resumed_from(paired, ahead, options, turns):
         assert rest == expected[first:], first
 
 
-@pytest.mark.parametrize(
-    ("paired", "options"), [(False, {}), (True, {"refresh_every": 3}), (True, {"shard": False, "refresh_every": 2})]
-)
+@pytest.mark.parametrize(("paired", "options"), [(False, {}), (True, {}), (True, {"shard": False})])
 def test_ranks_give_up_together(paired, options):
     results = on_ranks(2, resumed_rests, paired, 0, options, True)
     for expected, rests, is_used in results:
@@ -240,30 +240,7 @@ def test_ranks_give_up_together(paired, options):
 
 
 @pytest.mark.parametrize("paired", [False, True])
-def test_a_refresh_follows_newer_embeddings(paired):
-    old = points()
-    new = old.view(-1, 2, 16)[torch.randperm(N // 2, generator=torch.Generator().manual_seed(3))].flatten(0, 1)
-    epochs = {}
-    for refresh_every in (None, 8):
-        sampler = warmed(paired, x=old, warm_start=True, refresh_every=refresh_every)
-        batches, left = [], set(range(N))
-        for ids in sampler:
-            observe(sampler, ids, new)
-            batches.append(ids)
-            left -= set(ids)
-            if len(batches) == 8:
-                observe(sampler, sorted(left), new)
-        assert len(batches) == len(sampler)
-        assert sorted(i for ids in batches for i in ids) == list(range(N))
-        epochs[refresh_every] = batches
-    assert epochs[None][:8] == epochs[8][:8]
-    fresh, stale = (hardness(epochs[refresh_every][8:], new, paired=paired) for refresh_every in (8, None))
-    assert fresh > stale + CLEARLY
-
-
-@pytest.mark.parametrize("paired", [False, True])
-@pytest.mark.parametrize("options", [{}, {"refresh_every": TURN}])
-def test_the_rest_is_rearranged_too(paired, options):
+def test_the_rest_is_rearranged_too(paired):
     calls = []
 
     def swap_ends(ids, offsets, labels, rng):
@@ -273,7 +250,7 @@ def test_the_rest_is_rearranged_too(paired, options):
         ids[mine], ids[last] = ids[last].copy(), ids[mine].copy()
         calls.append((len(ids), [*ids], [*offsets], labels is None, rng.random()))
 
-    sampler = warmed(paired, rearrange=swap_ends, **options)
+    sampler = warmed(paired, rearrange=swap_ends)
     batches = train(sampler, torn_apart)
     assert sorted(i for ids in batches for i in ids) == list(range(N))
     assert calls[0][0] == N

@@ -39,7 +39,7 @@ def hardest_negatives(model, folder):
     hardest = {}
     for sampler in ("random", "lsh"):
         seen = []
-        settings = quick(sampler, pairs_per_batch=5, learning_rate=1e-9)
+        settings = quick(sampler, pairs_per_batch=5, learning_rate=1e-9, warm_start="off")
         train(toy_data(classes=100), settings, out=folder / sampler, model=model, on_epoch=seen.append)
         hardest[sampler] = [epoch.hardest_negative for epoch in seen[1:]]
     assert hardest["lsh"][0] == pytest.approx(hardest["random"][0], abs=0.02)  # nothing is known in the first epoch
@@ -104,7 +104,7 @@ def test_overlap_is_tracked_and_survives_a_stop(tmp_path, monkeypatch):
 
 
 def test_bits_are_chosen_while_training_and_recorded(tmp_path):
-    data, settings = toy_data(classes=60), quick("lsh:auto", target_overlap=0.75)
+    data, settings = toy_data(classes=60), quick("lsh:auto", target_overlap=0.75, warm_start="off")
     assert settings.strategy == "lsh:auto"
     seen = []
     train(data, settings, out=tmp_path / "whole", model=toy_model(), on_epoch=seen.append)

@@ -30,7 +30,7 @@ from lookalike.utils.arrays import Array
 from lookalike.utils.checks import Range, check_choice, checked_positive
 from lookalike.utils.tensors import checked_labels
 
-__all__ = ["Batches", "compose_batches", "compose_rest", "plan_batches"]
+__all__ = ["Batches", "compose_batches", "plan_batches", "shuffle_batches"]
 
 COMPOSITIONS = ("growth", "sample4geo")
 GRAPH_NEIGHBOURS = 32  # nearest ones that make edges; time and memory grow with it
@@ -132,39 +132,27 @@ def compose_batches(
     return _composed(near, compact, plan, neighbourhood, hardness, method, neighbour_select, rng)
 
 
-def compose_rest(
-    neighbours: Any,
-    sizes: Any,
-    *,
-    labels: Any = None,
-    hardness: float = 1.0,
-    neighbourhood: int | None = NEIGHBOURHOOD,
-    method: str = "growth",
-    seed: int = 0,
-) -> Batches:
-    """Compose the rest of an epoch anew: the same pairs, in batches of the same sizes.
+def shuffle_batches(sizes: Any, *, labels: Any = None, seed: int = 0) -> Batches:
+    """Put pairs into random batches of given sizes, no label twice into one.
 
     Args:
-        neighbours: As in `compose_batches`, with the pairs numbered in the order in which the batches hold them now.
-        sizes: Pairs of each batch that is left, int64; a last one that is shorter stays the last.
-        labels: As in `compose_batches`; no batch holds one twice now.
-        hardness: As in `compose_batches`, like all further arguments.
-        neighbourhood: Pairs per neighbourhood.
-        method: "growth" or "sample4geo".
-        seed: Decides the order, the seeds of growth and the random part.
+        sizes: Pairs of each batch, integers; a last one that is shorter than all others stays the last.
+        labels: Integers, one per pair, of which batches of these sizes are known to hold none twice; by default no two
+            pairs share one.
+        seed: Decides the order.
+
+    Examples:
+        >>> [len(batch) for batch in shuffle_batches([2, 2, 1])]
+        [2, 2, 1]
     """
-    lists, sizes = torch.as_tensor(neighbours), np.asarray(sizes, np.int64)
-    compact = _compact(labels, len(lists))
+    sizes = np.asarray(sizes, np.int64)
+    compact = _compact(labels, int(sizes.sum()))
     ends_short = bool(len(sizes) > 1 and sizes[-1] < sizes[:-1].min())
-    # As in `plan_batches`: a short one first, the others from the largest on. It fits, for it does now.
-    largest_first = -np.sort(-sizes[: len(sizes) - ends_short])
-    plan = Plan(
-        np.append(sizes[-1:], largest_first) if ends_short else largest_first, ends_short, np.bincount(compact), 0
-    )
-    near = _near(lists, lists_width(method) if hardness > 0 else 0)
-    return _composed(
-        near, compact, plan, neighbourhood, hardness, method, NEIGHBOUR_SELECT, np.random.default_rng(seed)
-    )
+    # As in `plan_batches`: a short one first, the others from the largest on. They can be filled, for they once were.
+    in_order = -np.sort(-sizes[: len(sizes) - ends_short])
+    plan = Plan(np.append(sizes[-1:], in_order) if ends_short else in_order, ends_short, np.bincount(compact), 0)
+    near = np.empty((len(compact), 0), np.int32)
+    return _composed(near, compact, plan, None, 0.0, "growth", 0, np.random.default_rng(seed))
 
 
 def _compact(labels: Any, n: int) -> Array:

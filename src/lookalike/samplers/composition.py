@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import torch
 
-from lookalike.batches import check_options, compose_batches, compose_rest, lists_width
+from lookalike.batches import check_options, compose_batches, lists_width, shuffle_batches
 from lookalike.negatives import Filters
 from lookalike.samplers.pairing import Pairs
 from lookalike.utils.checks import checked_positive
@@ -140,37 +140,15 @@ class Composition:
             self.rearrange(ids, offsets.numpy(), labels, np.random.default_rng([*seeds, 1]))
         return Composed(torch.from_numpy(ids), offsets, torch.tensor(len(batches.left_out)))
 
-    def compose_rest(
-        self, pairing: Pairing, memory: Memory, composed: Composed, first: int, seeds: list[int]
-    ) -> Composed:
-        """Compose the batches from the one numbered `first` on anew, from the same pairs and in the same sizes.
-
-        Args:
-            pairing: The data set.
-            memory: What is known of it by now.
-            composed: The epoch as it is.
-            first: The first batch to compose anew; those before it stay.
-            seeds: Decide everything random.
-        """
+    def shuffle_rest(self, pairing: Pairing, composed: Composed, first: int, seeds: list[int]) -> Composed:
+        """Make the batches from the one numbered `first` on random: the same pairs, in batches of the same sizes."""
         start, width = int(composed.offsets[first]), pairing.ids_per_pair
-        done, rest = composed.ids[:start], composed.ids[start:]
-        pairs = Pairs(rest[::width].numpy(), rest[width - 1 :: width].numpy())
-        seed = int(np.random.default_rng(seeds).integers(2**62))
-        near = None
-        if self.hardness > 0:
-            exclude = self.exclude(pairing.num_samples)
-            mined = mine(memory, pairing, self.num_negatives, self.filters, exclude, among=rest.unique().long())
-            near = None if mined is None else mined.indices
-        lists = torch.full((len(pairs.query), 0), -1) if near is None else pairing.neighbours(near, pairs)
-        labels = None if pairing.labels is None else pairing.labels[pairs.query]
-        batches = compose_rest(
-            lists,
+        done, rest = composed.ids[:start], composed.ids[start:].numpy()
+        pairs = Pairs(rest[::width], rest[width - 1 :: width])
+        batches = shuffle_batches(
             composed.offsets[first:].diff().numpy() // width,
-            labels=labels,
-            hardness=self.hardness,
-            neighbourhood=self.neighbourhood,
-            method=self.method,
-            seed=seed,
+            labels=None if pairing.labels is None else pairing.labels[pairs.query],
+            seed=int(np.random.default_rng(seeds).integers(2**62)),
         )
         ids, offsets = pairing.listed(batches.ids.numpy(), pairs), batches.offsets * width
         if self.rearrange is not None:
@@ -189,14 +167,7 @@ class Mined(NamedTuple):
     values: Tensor  # distances or similarities, [n, k]
 
 
-def mine(
-    memory: Memory,
-    pairing: Pairing,
-    k: int,
-    filters: Filters,
-    exclude: Lists | None,
-    among: Tensor | None = None,
-) -> Mined | None:
+def mine(memory: Memory, pairing: Pairing, k: int, filters: Filters, exclude: Lists | None) -> Mined | None:
     """Find the hard negatives of all samples; None if the memory is empty.
 
     Args:
@@ -205,12 +176,9 @@ def mine(
         k: Negatives per sample.
         filters: Which neighbours count; its own `exclude` is ignored in favour of the next argument.
         exclude: Ids to exclude as negatives, per sample.
-        among: Samples to search, ascending; the others have no negatives and are none. All of them by default.
     """
     found = memory.rows(k)
-    if found is not None and among is not None:
-        found = found.among(among)
-    if found is None or len(found.ids) == 0:
+    if found is None:
         return None
     ids, query, reference = found
     n, labels = pairing.num_samples, pairing.classes()

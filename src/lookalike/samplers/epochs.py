@@ -48,7 +48,6 @@ class MiningOptions(EpochOptions, total=False):
     neighbourhood: int | None
     method: str
     filters: Filters
-    refresh_every: int | None
     rearrange: Rearrange | None
 
 
@@ -77,7 +76,6 @@ class EpochBatchSampler(BatchSampler):
         warm_start: What to do with embeddings that were observed before the first epoch: True composes it from them,
             False does not, "auto" only if their codes show that the model is ready; see `WarmStart`. Floats are used.
         warm_hardness: The hardness of a first epoch that is composed from a warm start, if it is less than `hardness`.
-        refresh_every: Compose the rest of the epoch anew every so many batches, from what was observed by then.
         rearrange: Called with the batches of every epoch before they are dealt out: `ids` int32 and `offsets`, the
             labels that must not meet (or None) and a random generator. It may exchange ids between batches, in place.
         seed: Decides the order; the same on all ranks.
@@ -102,7 +100,6 @@ class EpochBatchSampler(BatchSampler):
         guard: Guard | None = None,
         warm_start: WarmStartMode = "auto",
         warm_hardness: float = WARM_HARDNESS,
-        refresh_every: int | None = None,
         rearrange: Rearrange | None = None,
         seed: int = 0,
         drop_last: bool = False,
@@ -120,8 +117,7 @@ class EpochBatchSampler(BatchSampler):
         self.shard, self.seed = shard, seed
         self.warm_start = WarmStart(warm_start)
         self.warm_hardness = Range(0, 1, with_high=True).check("warm_hardness", warm_hardness)
-        self.refresh_every = None if refresh_every is None else checked_positive("refresh_every", refresh_every)
-        self._renewed = 0  # the batch up to which it was decided whether to compose the rest of the epoch anew
+        self._renewed = 0  # the last batch before which it was decided whether to give a warm start up
         self.sampler = range(self.num_samples)  # torch's batch samplers have this attribute, and loaders look at it
         self._place = Place()
         self._composed: Composed | None = None  # all ranks' batches
@@ -368,27 +364,17 @@ class EpochBatchSampler(BatchSampler):
         self._batches = OwnBatches(ids, offsets)
 
     def _renew(self, batch: int) -> OwnBatches:
-        """Compose the rest of the epoch anew, from a batch on, if it is time to; return the batches of the epoch."""
-        assert self._batches is not None  # noqa: S101 - as composed
-        if batch <= self._renewed:
-            return self._batches
-        self._renewed = batch
-        memory = None
-        is_watched = self.epoch == 0 and self.warm_start.is_used and batch % max(1, len(self) // LOOKS) == 0
-        if is_watched and self.warm_start.is_given_up(self._memory):
-            memory = Memory()  # which knows nothing: the rest is random
-        if memory is None and self.refresh_every and batch % self.refresh_every == 0:
-            self._memory.exchange()
-            memory = self._memory
-        if memory is not None:
-            self._composed = Composed(*ranks.from_first(partial(self._compose_rest, memory, batch)))
-            self._take_share()
-        return self._batches
-
-    def _compose_rest(self, memory: Memory, first: int) -> list[Tensor]:
+        """Make the rest of the first epoch random, from a batch on, if the warm start must be given up."""
         assert self._composed is not None  # noqa: S101 - as composed
-        seeds = [self.seed, self.epoch, first]
-        return list(self._composition().compose_rest(self.pairing, memory, self._composed, first, seeds))
+        assert self._batches is not None  # noqa: S101 - as composed
+        is_watched = self.epoch == 0 and self.warm_start.is_used and batch > self._renewed
+        if is_watched and batch % max(1, len(self) // LOOKS) == 0:
+            self._renewed = batch
+            if self.warm_start.is_given_up(self._memory):
+                seeds = [self.seed, self.epoch, batch]
+                self._composed = self.composition.shuffle_rest(self.pairing, self._composed, batch, seeds)
+                self._take_share()
+        return self._batches
 
     def _composition(self) -> Composition:
         """Return how to compose this epoch: an epoch from a warm start is less hard."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import torch
-
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -16,12 +14,6 @@ class Remembered(NamedTuple):
     ids: Tensor  # int64 [m], ascending
     query: Tensor  # [m, width]
     reference: Tensor | None  # [m, width]; None where queries are searched among themselves
-
-    def among(self, ids: Tensor) -> Remembered:
-        """Return the rows of these samples only."""
-        kept = torch.isin(self.ids, ids)
-        rows = kept.to(self.query.device)
-        return Remembered(self.ids[kept], self.query[rows], None if self.reference is None else self.reference[rows])
 
 
 class Memory:

@@ -171,14 +171,9 @@ class Paired:
         ids = np.arange(self.num_samples, dtype=np.int32)
         return Pairs(ids, ids)
 
-    def neighbours(self, near: Tensor, pairs: Pairs) -> Tensor:
-        """Return the neighbours as they are, for samples are pairs; renumbered if these are not all of them."""
-        if len(pairs.query) == self.num_samples:
-            return near
-        places = np.full(self.num_samples, -1, np.int32)
-        places[pairs.query] = np.arange(len(pairs.query), dtype=np.int32)
-        lists = near.numpy()[pairs.query]
-        return torch.from_numpy(np.where(lists >= 0, places[lists], -1))
+    def neighbours(self, near: Tensor, pairs: Pairs) -> Tensor:  # noqa: ARG002 - as `Pairing` has it
+        """Return the neighbours as they are: samples are pairs."""
+        return near
 
     def listed(self, batch_ids: Array, pairs: Pairs) -> Array:
         """List the ids of pairs."""

@@ -77,7 +77,7 @@ def moved(x: Any, device: torch.device) -> Any:
 def embed(model: nn.Module, view: Callable[[Tensor], Any], n: int, **options: Any) -> Tensor:
     """Embed samples 0 to n - 1, float32 `[n, dim]`, on the model's device, with the arguments of `embedded`."""
     embeddings = torch.empty(0)
-    for ids, (part,) in embedded(model, [view], n, **options):
+    for ids, (part,) in embedded(model, [view], torch.arange(n), **options):
         if len(embeddings) == 0:
             embeddings = torch.empty((n, *part.shape[1:]), device=part.device)
         embeddings[int(ids[0]) : int(ids[-1]) + 1] = part
@@ -88,21 +88,21 @@ def embed(model: nn.Module, view: Callable[[Tensor], Any], n: int, **options: An
 def embedded(
     model: nn.Module,
     views: Sequence[Callable[[Tensor], Any]],
-    n: int,
+    ids: Tensor,
     *,
     batch_size: int = BATCH,
     precision: torch.dtype = torch.float32,
     check: Callable[[], None] | None = None,
     progress: bool = False,
 ) -> Iterator[tuple[Tensor, list[Tensor]]]:
-    """Embed samples 0 to n - 1, some at a time: yield ids and, for each view, float32 `[len(ids), dim]`.
+    """Embed samples, some at a time and in order: yield ids and, for each view, float32 `[len(ids), dim]`.
 
     Embeddings are on the model's device, which is left in evaluation mode.
 
     Args:
         model: The model.
         views: Each returns the model's input for some ids.
-        n: Number of samples.
+        ids: The samples.
         batch_size: Samples at a time.
         precision: Precision of the computation.
         check: Called between batches; may raise to stop.
@@ -114,14 +114,14 @@ def embedded(
     model.eval()
     device = next(model.parameters()).device
     prepare = getattr(model, "prepare", lambda x: x)
-    is_text = n > 0 and isinstance(read(views[0], torch.arange(1)), list)
+    is_text = len(ids) > 0 and isinstance(read(views[0], ids[:1]), list)
 
-    def job(ids: Tensor) -> tuple[Tensor, list[list[tuple[Tensor, Any]]]]:
-        return ids, [_prepared(prepare, read(view, ids), batch_size) for view in views]
+    def job(some: Tensor) -> tuple[Tensor, list[list[tuple[Tensor, Any]]]]:
+        return some, [_prepared(prepare, read(view, some), batch_size) for view in views]
 
-    jobs = (partial(job, ids) for ids in torch.arange(n).split(batch_size * (SORTED if is_text else 1)))
-    with progress_bar(f"embedding {n:,} samples", n, shown=progress) as bar:
-        for ids, inputs in read_ahead(jobs, batches_ahead(device)):
+    jobs = (partial(job, some) for some in torch.split(ids, batch_size * (SORTED if is_text else 1)))
+    with progress_bar(f"embedding {len(ids):,} samples", len(ids), shown=progress) as bar:
+        for some, inputs in read_ahead(jobs, batches_ahead(device)):
             found = []
             for batches in inputs:
                 parts = []
@@ -133,8 +133,8 @@ def embedded(
                 rows = torch.cat(parts)
                 places = torch.cat([places for places, _ in batches]).to(rows.device)
                 found.append(torch.empty_like(rows).index_copy_(0, places, rows))
-            yield ids, found
-            bar.advance(len(ids))
+            yield some, found
+            bar.advance(len(some))
 
 
 def _prepared(prepare: Callable[[Any], Any], x: Any, batch_size: int) -> list[tuple[Tensor, Any]]:

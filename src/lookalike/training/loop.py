@@ -240,13 +240,14 @@ class TrainingLoop:
 
     def warm_start(self) -> None:
         """Let the sampler observe the whole training set, as the steps will see it, with the weights as they are."""
-        part, n = self.train_part, self.sampler.num_samples
-        seed = zlib.crc32(f"{self.settings.seed} warm start".encode())
+        part, seed = self.train_part, zlib.crc32(f"{self.settings.seed} warm start".encode())
+        # In random order, for the first codes are centred by the mean of the first thousand samples.
+        order = torch.randperm(self.sampler.num_samples, generator=torch.Generator().manual_seed(seed))
         views = {"query": partial(part.queries, seed=seed), "reference": partial(part.references, seed=seed)}
         if not self.sampler.paired:
             views = {"embeddings": views["query"]}
         try:
-            for ids, towers in embedded(self.model, list(views.values()), n, **self._embedding_options()):
+            for ids, towers in embedded(self.model, list(views.values()), order, **self._embedding_options()):
                 observed = {name: F.normalize(x, dim=1) for name, x in zip(views, towers, strict=True)}
                 self.sampler.observe(ids, **observed)
         except BaseException:

@@ -99,9 +99,6 @@ class Settings:
     warm_hardness: float = 0.5
     """Fraction of a batch that consists of hard negatives in a first epoch composed from a warm start, if it is less
     than hardness; ignored unless the sampler is "lsh"."""
-    refresh_every: int | None = None
-    """Steps after which the rest of the epoch is composed anew, from the embeddings seen by then; None for never.
-    Ignored by "random" and "batchhard"."""
     method: Method = "growth"
     """How to compose batches from neighbours: growth or sample4geo; ignored by "random" and "batchhard"."""
     guard: float | None = None
@@ -129,9 +126,8 @@ class Settings:
             checked_bits(self.bits)
         for name, low in (("epochs", 1), ("pairs_per_batch", 2), ("evaluate_every", 0), ("seed", 0)):
             checked_integer(name, getattr(self, name), low)
-        for name in ("neighbourhood", "refresh_every"):
-            if getattr(self, name) is not None:
-                checked_integer(name, getattr(self, name), 1)
+        if self.neighbourhood is not None:
+            checked_integer("neighbourhood", self.neighbourhood, 1)
         for name, allowed in RANGES.items():
             if name not in MAY_BE_NONE or getattr(self, name) is not None:
                 allowed.check(name, getattr(self, name))
@@ -187,7 +183,6 @@ class Settings:
             "center": is_lsh,
             "warm_start": is_lsh,
             "warm_hardness": is_lsh and self.warm_start != "off",
-            "refresh_every": mines,
             "target_overlap": is_lsh and self.bits == "auto",
             "hardness": mines,
             "neighbourhood": mines,

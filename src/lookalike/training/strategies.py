@@ -56,7 +56,6 @@ def make_sampler(part: Sampled, settings: Settings, exclude: Lists | None = None
         "hardness": settings.hardness,
         "neighbourhood": settings.neighbourhood,
         "method": settings.method,
-        "refresh_every": settings.refresh_every,
     }
     if settings.sampler != "lsh":
         return PreEpochBatchSampler(part.labels, mode=settings.sampler, **common)
