@@ -29,7 +29,7 @@ def label_structure(kind, n, rng):
     n=st.sampled_from([2, 3, 17, 64, 300]),
     pairs_per_batch=st.sampled_from([1, 2, 5, 16]),
     hardness=st.sampled_from([0.0, 0.3, 1.0]),
-    neighbourhood=st.sampled_from([1, 3, 32, None]),
+    neighbourhood=st.sampled_from([1, 3, "auto", None]),
     method=st.sampled_from(COMPOSITIONS),
     drop_last=st.booleans(),
     k=st.sampled_from([0, 1, 8]),
@@ -115,6 +115,15 @@ def test_a_batch_no_larger_than_a_neighbourhood_is_one(graph):
     assert not torch.equal(whole, smaller)
 
 
+def test_auto_is_one_neighbourhood_up_to_64_pairs_and_several_above(graph):
+    neighbours, labels = graph
+    for pairs, same in ((64, None), (65, 32)):
+        auto, other = (
+            compose_batches(neighbours, pairs, labels=labels, neighbourhood=each).ids for each in ("auto", same)
+        )
+        assert torch.equal(auto, other)
+
+
 def test_a_large_batch_holds_several_neighbourhoods():
     """Cliques of four, which fill a neighbourhood each: a batch of twelve pairs is three of them."""
     members = np.arange(96).reshape(-1, 4)
@@ -169,6 +178,7 @@ def test_another_process_composes_the_same():
         ({"pairs_per_batch": 5}, ValueError, "4 labels fill batches of at most 4 pairs, but 5 were asked for"),
         ({"hardness": 1.5}, ValueError, "hardness must be at least 0 and at most 1, got 1.5."),
         ({"neighbourhood": 0}, ValueError, "neighbourhood must be at least 1"),
+        ({"neighbourhood": "whole"}, ValueError, "a number of pairs, \"auto\" or None, got 'whole'"),
         ({"method": "metis"}, ValueError, "method must be one of 'growth', 'sample4geo', got 'metis'."),
         ({"labels": [1, 2]}, ValueError, "labels must have one label per code, 4, got 2."),
     ],

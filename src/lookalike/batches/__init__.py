@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any, overload
+from typing import Any, Literal, overload
 
 import numpy as np
 import torch
@@ -33,8 +33,9 @@ from lookalike.utils.tensors import checked_labels
 __all__ = ["Batches", "compose_batches", "plan_batches", "shuffle_batches"]
 
 COMPOSITIONS = ("growth", "sample4geo")
+Neighbourhood = int | Literal["auto"] | None
 GRAPH_NEIGHBOURS = 32  # nearest ones that make edges; time and memory grow with it
-NEIGHBOURHOOD = 32  # pairs that look alike, in a batch of any size; chosen by trained quality, see docs/batches.md
+NEIGHBOURHOOD, ONE_UP_TO = 32, 64  # pairs; "auto" for large and for small batches, by trained quality: docs/batches.md
 NEIGHBOUR_SELECT, NEIGHBOUR_RANGE = 64, 128  # of "sample4geo", as published
 SWAPS = 2  # passes; each takes as long as the one before and brings fewer neighbours together
 
@@ -72,7 +73,7 @@ def compose_batches(
     *,
     labels: Any = None,
     hardness: float = 1.0,
-    neighbourhood: int | None = NEIGHBOURHOOD,
+    neighbourhood: Neighbourhood = "auto",
     method: str = "growth",
     seed: int = 0,
     drop_last: bool = False,
@@ -97,7 +98,8 @@ def compose_batches(
         labels: Integers `[n]`; by default no two pairs share one.
         hardness: Fraction of a batch to take from the neighbour graph; the rest is drawn at random.
         neighbourhood: Pairs that "growth" collects around one random seed. A larger batch holds several such
-            neighbourhoods, a smaller one is one; None makes every batch one neighbourhood, as hard as it gets.
+            neighbourhoods, a smaller one is one. "auto" makes a batch of up to 64 pairs one neighbourhood and composes
+            larger ones of 32; None makes every batch one, as hard as it gets.
         method: "growth" or "sample4geo".
         seed: Decides the order, the seeds of growth and the random part.
         drop_last: Leave out pairs at random so that all batches are full.
@@ -172,14 +174,14 @@ def _composed(
     near: Array,
     labels: Array,
     plan: Plan,
-    neighbourhood: int | None,
+    neighbourhood: Neighbourhood,
     hardness: float,
     method: str,
     select: int,
     rng: np.random.Generator,
 ) -> Batches:
     n, num_batches, counts = len(labels), len(plan.sizes), np.bincount(labels)
-    chunk = neighbourhood or int(max(plan.sizes, default=1))
+    chunk = neighbourhood_size(neighbourhood, int(max(plan.sizes, default=1)))
     order = rng.permutation(n).astype(np.int32)
     members = order[np.argsort(labels[order], kind="stable")]
     classes = Classes(labels, np.concatenate([[0], np.cumsum(counts)]), members)
@@ -277,10 +279,24 @@ def lists_width(method: str, neighbour_range: int = NEIGHBOUR_RANGE) -> int:
     return GRAPH_NEIGHBOURS if method == "growth" else neighbour_range
 
 
-def check_options(hardness: float, neighbourhood: int | None, method: str) -> None:
+def neighbourhood_size(neighbourhood: Neighbourhood, pairs_per_batch: int) -> int:
+    """Return how many pairs a neighbourhood has in batches of this size.
+
+    Examples:
+        >>> [neighbourhood_size("auto", size) for size in (16, 64, 65, 512)], neighbourhood_size(None, 512)
+        ([16, 64, 32, 32], 512)
+    """
+    if neighbourhood == "auto":
+        neighbourhood = None if pairs_per_batch <= ONE_UP_TO else NEIGHBOURHOOD
+    return pairs_per_batch if neighbourhood is None else min(neighbourhood, pairs_per_batch)
+
+
+def check_options(hardness: float, neighbourhood: Neighbourhood, method: str) -> None:
     """Check the options of composition."""
     Range(0, 1, with_high=True).check("hardness", hardness)
-    if neighbourhood is not None:
+    if isinstance(neighbourhood, str) and neighbourhood != "auto":
+        raise ValueError(f'neighbourhood must be a number of pairs, "auto" or None, got {neighbourhood!r}.')
+    if neighbourhood is not None and neighbourhood != "auto":
         checked_positive("neighbourhood", neighbourhood)
     check_choice("method", method, COMPOSITIONS)
 

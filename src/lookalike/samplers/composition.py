@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
+    from lookalike.batches import Neighbourhood
     from lookalike.samplers.guard import Guard
     from lookalike.samplers.memory import Memory
     from lookalike.samplers.pairing import Pairing
@@ -44,7 +45,7 @@ class Composition:
 
     k: int
     hardness: float
-    neighbourhood: int | None
+    neighbourhood: Neighbourhood
     method: str
     filters: Filters
     guard: Guard | None

@@ -11,7 +11,7 @@ import numpy as np
 from torch.utils.data import BatchSampler
 
 from lookalike.analysis.measures import NEIGHBOURS
-from lookalike.batches import NEIGHBOURHOOD, check_options, plan_batches
+from lookalike.batches import check_options, plan_batches
 from lookalike.negatives import Filters
 from lookalike.samplers import states
 from lookalike.samplers.composition import Composed, Composition
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
+    from lookalike.batches import Neighbourhood
     from lookalike.samplers.composition import Rearrange
     from lookalike.samplers.guard import Guard
     from lookalike.samplers.pairing import Pairing
@@ -45,7 +46,7 @@ class MiningOptions(EpochOptions, total=False):
     """Options that every mining sampler hands on to `EpochBatchSampler`."""
 
     hardness: float
-    neighbourhood: int | None
+    neighbourhood: Neighbourhood
     method: str
     filters: Filters
     rearrange: Rearrange | None
@@ -68,7 +69,7 @@ class EpochBatchSampler(BatchSampler):
         memory: What the next epoch is composed from; by default nothing, for random batches.
         k: Hard negatives per sample to compose batches from, at most; "growth" uses 32.
         hardness: Fraction of a batch taken from hard negatives; the rest is random.
-        neighbourhood: Pairs per neighbourhood, as in `compose_batches`; None makes every batch one neighbourhood.
+        neighbourhood: Pairs per neighbourhood, "auto" or None, as in `compose_batches`.
         method: "growth" or "sample4geo", as in `compose_batches`.
         filters: Which neighbours count as hard negatives. Ids in its `exclude` are samples, or pairs. They are left
             out of the search; pass `exclude` to the loss for those that meet in a batch anyway.
@@ -94,7 +95,7 @@ class EpochBatchSampler(BatchSampler):
         memory: Memory | None = None,
         k: int = NEIGHBOURS,
         hardness: float = 1.0,
-        neighbourhood: int | None = NEIGHBOURHOOD,
+        neighbourhood: Neighbourhood = "auto",
         method: str = "growth",
         filters: Filters | None = None,
         guard: Guard | None = None,

@@ -74,10 +74,14 @@ class WarmStart:
         if flips is None or flips <= MOST_FLIPS or self.mode != "auto":
             return False
         self.is_used = False
-        if ranks.world()[0] == 0:
+        if ranks.world()[0] == 0 and self.flips[0] <= MOST_FLIPS:
             logger.warning(
-                "%.0f%% of the bits of a code flip between two looks at a sample: the learning rate seems too high for "
-                "this model. The rest of the first epoch is random; lower the learning rate or warm it up longer.",
+                "%.0f%% of the bits of a code flip between two looks at a sample, %.0f%% when the epoch began: the "
+                "learning rate seems too high for this model. The rest of the first epoch is random; lower the "
+                "learning rate or warm it up longer.",
                 100 * flips,
+                100 * self.flips[0],
             )
+        elif ranks.world()[0] == 0:  # before the weights could move much
+            logger.info("two views of a sample differ in %.0f%% of the bits: the first epoch is random.", 100 * flips)
         return True

@@ -90,9 +90,10 @@ class Settings:
     similarity, such as 0.95."""
     hardness: float = 1.0
     """Fraction of a batch that consists of hard negatives; ignored by "random" and "batchhard"."""
-    neighbourhood: int | None = 32
-    """Pairs per neighbourhood: a larger batch holds several neighbourhoods of lookalikes, a smaller one is one; None
-    makes every batch one. Ignored by "random", "batchhard" and the method "sample4geo"."""
+    neighbourhood: int | Literal["auto"] | None = "auto"
+    """Pairs per neighbourhood: a larger batch holds several neighbourhoods of lookalikes, a smaller one is one. "auto"
+    makes a batch of up to 64 pairs one neighbourhood and composes larger ones of 32; None makes every batch one.
+    Ignored by "random", "batchhard" and the method "sample4geo"."""
     warm_start: WarmStart = "auto"
     """Embed the training set once before the first epoch, so that it is mined too: on, off, or auto, which uses the
     codes only if they show that the model is ready for hard batches. Ignored unless the sampler is "lsh"."""
@@ -126,7 +127,7 @@ class Settings:
             checked_bits(self.bits)
         for name, low in (("epochs", 1), ("pairs_per_batch", 2), ("evaluate_every", 0), ("seed", 0)):
             checked_integer(name, getattr(self, name), low)
-        if self.neighbourhood is not None:
+        if self.neighbourhood not in (None, "auto"):
             checked_integer("neighbourhood", self.neighbourhood, 1)
         for name, allowed in RANGES.items():
             if name not in MAY_BE_NONE or getattr(self, name) is not None:
