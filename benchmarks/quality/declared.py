@@ -11,7 +11,11 @@ TEXTS = ("medquad", "debian")
 
 LSH: dict[str, Any] = {**PAPER, "sampler": "lsh:512"}
 RANDOM = {"random": {"sampler": "random"}}
-DEFAULT: dict[str, dict[str, Any]] = {"default": {}}
+# The size that "auto" stands for in large batches; smaller ones are one neighbourhood either way. Only batches of 64,
+# which "auto" makes one neighbourhood, differ, and only if more than half of a batch is hard.
+THIRTY_TWO = {"neighbourhood": 32}
+DEFAULT: dict[str, dict[str, Any]] = {"default": THIRTY_TWO}
+AT_64: dict[str, dict[str, Any]] = {"default": {}, "default, but neighbourhoods of 32": THIRTY_TWO}
 COMBINED = {"default and 1 explicit negative": {"negatives": 1}}
 TRIPLETS = {
     "offline triplets, 1 negative": {"sampler": "random", "negatives": 1},
@@ -41,10 +45,10 @@ ONE_EPOCH: dict[str, dict[int, dict[str, Any]]] = {
     "debian": {64: {}, 256: {"learning_rate": 1e-4}},
 }
 CURVES: dict[str, dict[str, dict[str, Any]]] = {
-    "size": {f"neighbourhoods of {size}": {"neighbourhood": size} for size in (8, 16, 64)},
-    "share": {f"random share {share}": {"warm_hardness": 1 - share} for share in (0.0, 0.25, 0.75)},
+    "size": {f"neighbourhoods of {size}": {"neighbourhood": size, "warm_hardness": 1.0} for size in (8, 16, 64)},
+    "share": {f"random share {share}": {**THIRTY_TWO, "warm_hardness": 1 - share} for share in (0.0, 0.25, 0.75)},
 }
-MASKED = {f"masked above {fraction}": {"mask_above": fraction} for fraction in (0.95, 1.0)}
+MASKED = {f"masked above {fraction}": {**THIRTY_TWO, "mask_above": fraction} for fraction in (0.95, 1.0)}
 RATES = (1e-4, 3e-4, 1e-3)
 MODELS: dict[str, dict[str, Any]] = {"pretrained": {}, "initialised at random": {**UNTRAINED, "weights": None}}
 HIGH_RATE = 1e-3  # twenty times what suits the texts' encoder
@@ -57,13 +61,14 @@ def _batches(declared: dict[int, dict[str, Any]], **more: Any) -> list[dict[str,
 
 def _quality(data: str) -> list[dict[str, Any]]:
     """Train the rows that decide first, then one run of every other, then more of them if there is time."""
-    decisive = {name: ROWS[name] for name in DECISIVE}
+    named = {name: ROWS[name] for name in DECISIVE}
     others = {name: row for name, row in ROWS.items() if name not in DECISIVE}
     others |= TRIPLETS if data in TEXTS else {}
     combined = {"data": data, "seeds": SEEDS, "rows": COMBINED, "turn": 1}
     return [{**combined, "settings": settings} for settings in _batches(QUALITY[data])[: data in TEXTS]] + [
         {"data": data, "seeds": seeds, "settings": settings, "rows": rows, "turn": turn}
         for settings in _batches(QUALITY[data])
+        for decisive in ({**named, **AT_64} if settings["pairs_per_batch"] == 64 else named,)
         for turn, seeds, rows in ((0, SEEDS, decisive), *((1 + seed, [seed], others) for seed in range(SEEDS)))
     ]
 
@@ -94,7 +99,7 @@ def _masked() -> list[dict[str, Any]]:
 
 def _high_rate() -> list[dict[str, Any]]:
     settings = {"learning_rate": HIGH_RATE, "epochs": 1, "evaluate_every": 0}
-    rows = {**RANDOM, "auto": {"warm_start": "auto"}, "on": {"warm_start": "on"}}
+    rows = {**RANDOM, "auto": {**THIRTY_TWO, "warm_start": "auto"}, "on": {**THIRTY_TWO, "warm_start": "on"}}
     shared = {"settings": settings, "rows": rows, "seeds": 1, "turn": 1}
     return [{"data": data, "part": data, **shared} for data in TEXTS]
 
@@ -106,9 +111,11 @@ def _emoji_rates() -> list[dict[str, Any]]:
         settings = {"learning_rate": rate, "pairs_per_batch": 32, "epochs": 8, "evaluate_every": 0}
         for model, options in MODELS.items() if rate < 1e-3 else [("pretrained", {})]:
             part = {"part": f"{model}, learning rate {rate:g}", "model_options": options, "settings": settings}
-            entries.append({**shared, **part, "seeds": SEEDS, "rows": {"paper": LSH, "auto": {"warm_start": "auto"}}})
+            entries.append(
+                {**shared, **part, "seeds": SEEDS, "rows": {"paper": LSH, "auto": {**THIRTY_TWO, "warm_start": "auto"}}}
+            )
             if not options:
-                entries.append({**shared, **part, "seeds": 1, "rows": {"on": {"warm_start": "on"}}})
+                entries.append({**shared, **part, "seeds": 1, "rows": {"on": {**THIRTY_TWO, "warm_start": "on"}}})
     return entries
 
 
@@ -152,6 +159,6 @@ TABLES: dict[str, list[dict[str, Any]]] = {
 
 def cells_of(table: str) -> list[Cell]:
     """Return the cells of a table, in the order in which it shows them."""
-    order = [*ROWS, *TRIPLETS, *COMBINED]
+    order = [*ROWS, *AT_64, *TRIPLETS, *COMBINED]
     cells = [cell for entry in TABLES[table] for cell in expanded(table, entry)]
     return sorted(cells, key=lambda cell: order.index(cell.row) if cell.row in order else len(order))

@@ -159,7 +159,7 @@ def test_an_epoch_that_was_cut_short_stays_finished():
         (
             LSHBatchSampler(np.arange(20) // 2, 4, neighbourhood=2),
             LSHBatchSampler(np.arange(20) // 2, 4),
-            "neighbourhood was 2, here it is auto",
+            "neighbourhood was 2, here it is 'auto'",
         ),
         (
             LSHBatchSampler(np.arange(20) // 2, 4, method="sample4geo"),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 from lookalike.cli.parsing import ConfigFile, Flag, Hint, Pairs, Positional, build
 from lookalike.data import DataSource, data_set, data_sets
 from lookalike.training.recipes import Recipe, recipe
-from lookalike.training.settings import Settings
+from lookalike.training.settings import PRESETS, Preset, Settings
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -31,6 +31,9 @@ class RunOptions:
     """Read options from this YAML file, as --print-config prints it; typed options take precedence."""
     print_config: Flag = False
     """Print all options as YAML for --config, and exit."""
+    preset: Preset | None = None
+    """Settings to start from: "paper" composes batches as the paper does, each of one neighbourhood, the first epoch at
+    random."""
     root: Path | None = None
     """Folder or file to read the data set from."""
     data_options: Pairs = field(default_factory=dict)
@@ -64,6 +67,8 @@ def complete(options: type[T], layers: Sequence[Mapping[str, Any]], usual: Recip
         usual: Values that no layer sets: the recipe of the data set, or the run to resume.
         more: Options by name to use if no layer sets them.
     """
+    for preset in [layer["preset"] for layer in layers if layer.get("preset") is not None][-1:]:
+        usual = usual.changed(PRESETS[preset], {})
     for layer in layers:
         settings = {each.name: layer[each.name] for each in fields(Settings) if each.name in layer}
         model, data = dict(layer.get("model_options", {})), layer.get("data_options", {})

@@ -46,8 +46,8 @@ class LSHBatchSampler(EpochBatchSampler):
         k: Hard negatives per sample to compose batches from, at most; "growth" uses 32.
         seed: Decides rotation and order; the same on all ranks.
         options: Further options with their defaults: `hardness=1.0`, the fraction of a batch taken from hard negatives;
-            `neighbourhood="auto"`, pairs per neighbourhood; `method="growth"` or "sample4geo"; `filters`, which neighbours
-            count, such as `Filters(exclude=...)`; `drop_last=False`; `shard=True`, False where the loader deals batches
+            `neighbourhood="auto"`, pairs per neighbourhood; `method="growth"` or "sample4geo"; `filters`, what counts,
+            such as `Filters(exclude=...)`; `drop_last=False`; `shard=True`, False where the loader deals batches
             to the ranks, as accelerate's does; `rearrange`, a hook that may exchange ids between batches.
             `EpochBatchSampler` describes them.
 

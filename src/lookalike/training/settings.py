@@ -27,6 +27,10 @@ SAMPLERS: dict[Sampler, str] = {
     "lsh": "hard negatives from bits of the embeddings that training produced",
 }
 WITHOUT_MINING = ("random", "batchhard")
+Preset = Literal["paper"]
+PRESETS: dict[Preset, dict[str, Any]] = {
+    "paper": {"neighbourhood": None, "warm_start": "off", "center": 1.0, "hardness": 1.0, "method": "growth"},
+}
 RANGES = {
     "center": Range(0, 1, with_high=True),
     "target_overlap": Range(0, 1, with_low=False, with_high=True),
