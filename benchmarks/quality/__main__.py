@@ -68,10 +68,14 @@ def tables(
     jobs: Jobs = CORES,
     limit: Limit = None,
     known: Known = (),
+    train: Annotated[bool, arg(help="Train cells that have no result; otherwise write what is known.")] = True,
     out: record.OutFolder = None,
     committed: record.Record = False,
 ) -> None:
-    """Train what the tables need and write each of them; exit with 1 if a cell does not finish."""
+    """Train what the tables need and write each of them, with the names of cells that are missing.
+
+    Exit with 1 if a cell does not finish.
+    """
     names = only.split(",")
     if unknown := [name for name in names if name not in TABLES]:
         raise ValueError(f"there is no table {unknown[0]!r}; there are {', '.join(TABLES)}.")
@@ -79,10 +83,15 @@ def tables(
     wanted = {name: [cell for cell in cells_of(name) if _is_wanted(cell, rows, seeds)] for name in names}
     pool = Pool(inputs.resolve(), runs.resolve(), jobs, limit)
     records = Records([pool.runs] if committed else [pool.runs, results], known)
+    if not train:
+        for name, own in wanted.items():
+            _write(name, own, records, results)
+            print(f"{records.overview(name, own)}\n", flush=True)
+        return
     timed = [name for name in names if name in ALONE and any(cell not in records for cell in wanted[name])]
     if jobs > 1 and timed:
         raise ValueError(f"{timed[0]} has times, so its cells are trained one after the other: give --jobs 1.")
-    _fill(wanted, pool, records, results, only_complete=committed)
+    _fill(wanted, pool, records, results)
 
 
 def figure(
@@ -99,10 +108,8 @@ def _is_wanted(cell: Cell, rows: str | None, seeds: int | None) -> bool:
     return (rows is None or cell.row in rows.split(";")) and (seeds is None or cell.settings.seed < seeds)
 
 
-def _fill(
-    tables: dict[str, list[Cell]], pool: Pool, records: Records, results: Path, *, only_complete: bool = False
-) -> None:
-    """Train what is not known yet; write each table whenever one of its cells ends, or only when it is complete."""
+def _fill(tables: dict[str, list[Cell]], pool: Pool, records: Records, results: Path) -> None:
+    """Train what is not known yet; write each table whenever one of its cells ends."""
     began = time.monotonic()
     cells = distinct(cell for table in tables.values() for cell in table)
     wanted = [cell for cell in cells if cell not in records]
@@ -123,12 +130,12 @@ def _fill(
                     print(f"{elapsed} {records.line(cell)}", flush=True)
                     for name, own in tables.items():
                         if cell.key in {each.key for each in own}:
-                            _write(name, own, records, results, only_complete=only_complete)
+                            _write(name, own, records, results)
                 elif outcome.error is not None:
                     failed += 1
                     print(f"{elapsed} {cell.data}, {cell.row} failed:\n{_end(outcome.error)}", flush=True)
     for name, own in tables.items():
-        _write(name, own, records, results, only_complete=only_complete)
+        _write(name, own, records, results)
         print(f"\n{records.overview(name, own)}", flush=True)
     left = len(wanted) - finished - failed
     print(f"{finished} cells trained, {failed} failed, {left} left. Written: {results}")
@@ -136,9 +143,10 @@ def _fill(
         sys.exit(1)
 
 
-def _write(name: str, cells: list[Cell], records: Records, results: Path, *, only_complete: bool) -> None:
+def _write(name: str, cells: list[Cell], records: Records, results: Path) -> None:
+    """Write what is known of a table; a comparison of the documentation only once it is complete."""
     table = records.table(name, cells)
-    if table["parts"] and not (only_complete and table["missing"]):
+    if table["parts"] and not (name.startswith("compare_") and table["missing"]):
         content = next(iter(table["parts"].values())) if name.startswith("compare_") else table
         write_text(results / f"{name}.json", json.dumps(content, indent=1) + "\n")
 
