@@ -5,12 +5,13 @@ together by `EpochBatchSampler`. The other classes only choose the parts.
 """
 
 from lookalike.samplers.code_memory import CodeMemory
-from lookalike.samplers.epochs import EpochBatchSampler, EpochOptions, MiningOptions
+from lookalike.samplers.epochs import EpochBatchSampler
 from lookalike.samplers.exact import PreEpochBatchSampler
 from lookalike.samplers.float_memory import FloatMemory
 from lookalike.samplers.guard import Guard
 from lookalike.samplers.lsh import LSHBatchSampler
 from lookalike.samplers.memory import Memory
+from lookalike.samplers.options import EpochOptions, MiningOptions
 from lookalike.samplers.pairing import Labelled, Paired
 from lookalike.samplers.random import RandomBatchSampler
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
     from lookalike.utils.arrays import Array
 
     Rearrange = Callable[[Array, Array, Array | None, np.random.Generator], None]
+
+
+logger = logging.getLogger("lookalike")
 
 
 class Composed(NamedTuple):
@@ -158,6 +162,16 @@ class Composition:
             torch.cat([done, torch.from_numpy(ids)]),
             torch.cat([composed.offsets[:first], start + offsets]),
             composed.num_left_out,
+        )
+
+
+def warn_of_left_out(composed: Composed, drop_last: bool, multiple: int) -> None:
+    """Warn of pairs that are in no batch, unless they were to be expected."""
+    if composed.num_left_out and not drop_last and multiple == 1:
+        logger.warning(
+            "%d pairs are left out of each epoch, different ones each time: their labels have more pairs than there "
+            "are batches, and a batch holds each label once. Smaller batches leave out fewer.",
+            int(composed.num_left_out),
         )
 
 

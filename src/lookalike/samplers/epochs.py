@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from torch.utils.data import BatchSampler
@@ -14,12 +13,12 @@ from lookalike.analysis.measures import NEIGHBOURS
 from lookalike.batches import check_options, plan_batches
 from lookalike.negatives import Filters
 from lookalike.samplers import states
-from lookalike.samplers.composition import Composed, Composition
-from lookalike.samplers.iteration import EpochIterator, OwnBatches, Place
+from lookalike.samplers.composition import Composed, Composition, warn_of_left_out
+from lookalike.samplers.iteration import CurrentEpoch, OwnBatches
 from lookalike.samplers.memory import Memory
-from lookalike.samplers.warm_start import LOOKS, WARM_HARDNESS, WarmStart, WarmStartMode
+from lookalike.samplers.warm_start import WARM_HARDNESS, WarmStart, WarmStartMode
 from lookalike.utils import ranks
-from lookalike.utils.checks import Range, checked_positive
+from lookalike.utils.checks import checked_positive
 from lookalike.utils.tensors import check_one_dimension, checked_ids, checked_towers
 
 if TYPE_CHECKING:
@@ -33,23 +32,6 @@ if TYPE_CHECKING:
     from lookalike.samplers.pairing import Pairing
 
 logger = logging.getLogger("lookalike")
-
-
-class EpochOptions(TypedDict, total=False):
-    """Options that every sampler hands on to `EpochBatchSampler`."""
-
-    drop_last: bool
-    shard: bool
-
-
-class MiningOptions(EpochOptions, total=False):
-    """Options that every mining sampler hands on to `EpochBatchSampler`."""
-
-    hardness: float
-    neighbourhood: Neighbourhood
-    method: str
-    filters: Filters
-    rearrange: Rearrange | None
 
 
 class EpochBatchSampler(BatchSampler):
@@ -116,15 +98,9 @@ class EpochBatchSampler(BatchSampler):
         self.composition = Composition(k, hardness, neighbourhood, method, filters, guard, rearrange)
         self.composition.exclude(pairing.num_samples)  # raises for lists that do not fit
         self.shard, self.seed = shard, seed
-        self.warm_start = WarmStart(warm_start)
-        self.warm_hardness = Range(0, 1, with_high=True).check("warm_hardness", warm_hardness)
-        self._renewed = 0  # the last batch before which it was decided whether to give a warm start up
+        self.warm_start = WarmStart(warm_start, warm_hardness)
         self.sampler = range(self.num_samples)  # torch's batch samplers have this attribute, and loaders look at it
-        self._place = Place()
-        self._composed: Composed | None = None  # all ranks' batches
-        self._batches: OwnBatches | None = None  # this rank's share of them
-        # Pairs that no batch of the epoch before held; None where only a part of that epoch was trained here.
-        self._left_out_before: int | None = None
+        self._current = CurrentEpoch(pairing.ids_per_pair, shard=shard)
         self._agreed_on: int | None = None  # the last epoch for which the ranks were found to agree
         self._lengths: dict[int, int] = {}
         self._warned_of_missing = False
@@ -148,7 +124,7 @@ class EpochBatchSampler(BatchSampler):
     @property
     def epoch(self) -> int:
         """The epoch that has begun, or begins with the next `iter` if the one before is not finished."""
-        return self._place.epoch
+        return self._current.place.epoch
 
     @property
     def hardness(self) -> float:
@@ -166,7 +142,7 @@ class EpochBatchSampler(BatchSampler):
 
         If so, embed it once, without gradients, and `observe` it, in any batches, before the first `iter`.
         """
-        is_new = self.epoch == 0 and self._composed is None and self._memory.dim is None
+        is_new = self.epoch == 0 and self._current.composed is None and self._memory.dim is None
         return is_new and self._memory.has_codes and self.warm_start.mode is not False
 
     @property
@@ -183,26 +159,21 @@ class EpochBatchSampler(BatchSampler):
         return self._lengths[world_size]
 
     def __iter__(self) -> Iterator[list[int]]:
-        if self._place.is_finished:
-            self._begin(self.epoch + 1)
+        if self._current.place.is_finished:
+            self._current.begin(self.epoch + 1)
         self._agree()
-        if self._batches is None:
+        if self._current.batches is None:
             self._memory.exchange()
             self._memory.end_epoch(self.epoch)
             self._warn_of_missing()
             is_mined = self.epoch > 0 or self.warm_start.begin(self._memory, self.pairing)
-            self._composed = Composed(*ranks.from_first(partial(self._compose, self._memory if is_mined else Memory())))
-            self._take_share()
-        assert self._batches is not None  # noqa: S101 - as composed
-        self._place.restart_at(self._place.start)
-        return EpochIterator(self._batches, self._place, self._renew)
+            composed = ranks.from_first(partial(self._compose, self._memory if is_mined else Memory()))
+            self._current.hold(Composed(*composed))
+        return self._current.iterate(self._renew)
 
     def set_epoch(self, epoch: int) -> None:
         """Go to an epoch; nothing happens if it has begun already."""
-        if epoch != self.epoch:
-            self._begin(epoch)
-        elif self._place.is_finished:
-            self._place.go_to(epoch)
+        self._current.announce(epoch)
 
     def observe(
         self,
@@ -231,8 +202,7 @@ class EpochBatchSampler(BatchSampler):
             )
         if not self.pairing.self_pairs and len(np.unique(numbers.numpy())) != len(numbers):
             raise ValueError("a batch holds an id twice; observe each sample once, with the embedding to keep.")
-        if self._batches is not None:
-            self._place.note_observed(numbers.tolist(), self._batches, 0 if self.shard else ranks.world()[1])
+        self._current.note_observed(numbers.tolist())
         for tower, x in towers.items():
             self._memory.write(tower, numbers, x.detach())
 
@@ -258,22 +228,13 @@ class EpochBatchSampler(BatchSampler):
         Under `torch.distributed` a rank knows what it has observed itself since the epoch began. Save the state of
         every rank, or call `synchronize` on all ranks and save the state of one.
         """
-        cursor = self._place.num_done if position is None else position
-        rank, world_size = ranks.world()
-        if not self.shard:  # the loader deals the batches: others have had theirs as well
-            cursor = min(len(self), -(-cursor // world_size) * world_size)
         return {
             "version": states.VERSION,
             "sampler": self._identity(),
             "adjustable": self.composition.adjustable(self.num_samples),
-            "rank": rank,
-            "epoch": self.epoch,
-            "finished": cursor >= len(self),
-            "cursor": cursor,
-            "follows_observations": self._place.follows_observations,
-            "composed": None if self._composed is None else list(self._composed),
-            "renewed": self._renewed,
-            "is_warm": self.warm_start.is_used,
+            "rank": ranks.world()[0],
+            **self._current.state_dict(position, len(self)),
+            **self.warm_start.state_dict(is_over=self.epoch > 0),
             "kept": self._memory.state_dict(),
         }
 
@@ -287,28 +248,14 @@ class EpochBatchSampler(BatchSampler):
         """
         states.check_state(state, self._identity(), len(self), self.num_samples)
         self._memory.check_state(state["kept"])
-        if position is not None and not 0 <= position <= len(self):
-            raise ValueError(f"position must be between 0 and {len(self)}, the batches of an epoch, got {position}.")
+        cursor = states.checked_cursor(state, position, len(self))
         is_own = state["rank"] == ranks.world()[0]
         if not self._memory.load_state_dict(state["kept"], is_own=is_own):
-            logger.warning(
-                "the state was saved by rank %d alone: what other ranks had observed in epoch %d is lost, and their "
-                "samples have older codes or none. Call synchronize() on every rank before one of them saves, or save "
-                "the state of every rank.",
-                state["rank"],
-                state["epoch"],
-            )
-        cursor = (len(self) if state["finished"] else state["cursor"]) if position is None else position
-        self._place.go_to(state["epoch"])  # in place: iterators that have begun report to it
-        self._place.restart_at(cursor)
-        self._place.is_finished = cursor >= len(self)
-        self._place.follows_observations = state["follows_observations"]
-        self._composed = None if state["composed"] is None else Composed(*state["composed"])
-        self._renewed, self.warm_start.is_used = state["renewed"], state["is_warm"]
+            states.warn_of_lost(state)
+        self._current.load_state_dict(state, cursor, len(self))
+        self.warm_start.load_state_dict(state)
         self._agreed_on = None
-        self._take_share()
-        if changed := states.differences(state["adjustable"], self.composition.adjustable(self.num_samples)):
-            logger.warning("the state was saved with other settings: %s, from the next epoch on.", "; ".join(changed))
+        states.warn_of_differences(state["adjustable"], self.composition.adjustable(self.num_samples))
 
     def _identity(self) -> dict[str, Any]:
         """Return what the epoch depends on: the same on every rank, and in a state and the sampler that loads it."""
@@ -328,9 +275,9 @@ class EpochBatchSampler(BatchSampler):
         """Check that the ranks agree, once per epoch and before anything else is exchanged."""
         if self._agreed_on == self.epoch or not ranks.is_distributed():
             return
-        place = {"epoch": self.epoch, "restored": self._batches is not None, "first batch": self._place.start}
         ranks.check_agreement(
-            {**self._identity(), **self.composition.adjustable(self.num_samples), **place}, self._memory.dim
+            {**self._identity(), **self.composition.adjustable(self.num_samples), **self._current.identity()},
+            self._memory.dim,
         )
         self._agreed_on = self.epoch
 
@@ -346,66 +293,31 @@ class EpochBatchSampler(BatchSampler):
             "multiple": 1 if self.shard else ranks.world()[1],
         }
 
-    def _begin(self, epoch: int) -> None:
-        was_whole = self._place.is_finished and self._place.start == 0
-        left_out = 0 if self._composed is None else int(self._composed.num_left_out)
-        self._left_out_before = left_out if was_whole else None
-        self._place.go_to(epoch)
-        self._composed = self._batches = None
-        self._renewed = 0
-
-    def _take_share(self) -> None:
-        if self._composed is None:
-            self._batches = None
-            return
-        ids, offsets, _ = self._composed
-        rank, world_size = ranks.world()
-        if self.shard and world_size > 1:
-            ids, offsets = ranks.share(ids, offsets, rank, world_size, self.pairing.ids_per_pair)
-        self._batches = OwnBatches(ids, offsets)
+    def _compose(self, memory: Memory) -> list[Tensor]:
+        how = self.composition if self.epoch > 0 else self.warm_start.softened(self.composition, memory)
+        plan = self._plan_options()
+        composed = how.compose(self.pairing, memory, [self.seed, self.epoch], num_batches=len(self), **plan)
+        if self.epoch == 0:
+            warn_of_left_out(composed, plan["drop_last"], plan["multiple"])
+        return list(composed)
 
     def _renew(self, batch: int) -> OwnBatches:
         """Make the rest of the first epoch random, from a batch on, if the warm start must be given up."""
-        assert self._composed is not None  # noqa: S101 - as composed
-        assert self._batches is not None  # noqa: S101 - as composed
-        is_watched = self.epoch == 0 and self.warm_start.is_used and batch > self._renewed
-        if is_watched and batch % max(1, len(self) // LOOKS) == 0:
-            self._renewed = batch
-            if self.warm_start.is_given_up(self._memory):
-                seeds = [self.seed, self.epoch, batch]
-                self._composed = self.composition.shuffle_rest(self.pairing, self._composed, batch, seeds)
-                self._take_share()
-        return self._batches
-
-    def _composition(self) -> Composition:
-        """Return how to compose this epoch: an epoch from a warm start is less hard."""
-        if self.epoch > 0 or not self.warm_start.is_used or not self._memory.has_codes:
-            return self.composition
-        return replace(self.composition, hardness=min(self.hardness, self.warm_hardness))
-
-    def _compose(self, memory: Memory) -> list[Tensor]:
-        seeds = [self.seed, self.epoch]
-        options = {"num_batches": len(self), **self._plan_options()}
-        composed = self._composition().compose(self.pairing, memory, seeds, **options)
-        self._report_left_out(int(composed.num_left_out))
-        return list(composed)
-
-    def _report_left_out(self, number: int) -> None:
-        options = self._plan_options()
-        expected = options["drop_last"] or options["multiple"] > 1
-        if number and not expected and self.epoch == 0:
-            logger.warning(
-                "%d pairs are left out of each epoch, different ones each time: their labels have more pairs than "
-                "there are batches, and a batch holds each label once. Smaller batches leave out fewer.",
-                number,
-            )
+        current = self._current
+        assert current.composed is not None  # noqa: S101 - as composed
+        assert current.batches is not None  # noqa: S101 - as composed
+        if self.epoch == 0 and self.warm_start.must_stop(self._memory, batch, len(self)):
+            seeds = [self.seed, self.epoch, batch]
+            current.hold(self.composition.shuffle_rest(self.pairing, current.composed, batch, seeds))
+        return current.batches
 
     def _warn_of_missing(self) -> None:
         """Warn once if batches of a whole epoch were not observed."""
-        if self.epoch == 0 or self._left_out_before is None or self._warned_of_missing or ranks.world()[0] != 0:
+        left_out = self._current.left_out_before
+        if self.epoch == 0 or left_out is None or self._warned_of_missing or ranks.world()[0] != 0:
             return
         missing = self._memory.num_missing(self.pairing.expected())
-        if missing > self._left_out_before * self.pairing.ids_per_pair:  # those could not be observed
+        if missing > left_out * self.pairing.ids_per_pair:  # those could not be observed
             self._warned_of_missing = True
             logger.warning(
                 "%d of %d samples were never observed in a whole epoch and stay random; call observe(ids, embeddings) "

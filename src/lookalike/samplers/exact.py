@@ -5,13 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Unpack
 
 from lookalike.analysis.measures import NEIGHBOURS
-from lookalike.samplers.epochs import EpochBatchSampler, MiningOptions
+from lookalike.samplers.epochs import EpochBatchSampler
 from lookalike.samplers.float_memory import FloatMemory
 from lookalike.samplers.pairing import make_pairing
 from lookalike.utils.tensors import check_embeddings, check_one_dimension, checked_towers
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+    from lookalike.samplers.options import MiningOptions
 
 MODES = ("full", "incremental")
 

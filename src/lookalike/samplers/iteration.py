@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from lookalike.samplers.composition import Composed
+from lookalike.utils import ranks
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -76,6 +79,86 @@ class OwnBatches:
         first, last = self.offsets[batch : batch + 2].tolist()
         members: list[int] = self.ids[first:last].tolist()
         return members
+
+
+class CurrentEpoch:
+    """The epoch that has begun: its batches, once they are composed, and the place in them.
+
+    Args:
+        ids_per_pair: Ids that a batch lists for a pair.
+        shard: Whether each rank takes its share of every batch; otherwise the loader deals whole batches to the ranks.
+    """
+
+    def __init__(self, ids_per_pair: int, *, shard: bool) -> None:
+        self._ids_per_pair, self._shard = ids_per_pair, shard
+        self.place = Place()
+        self.composed: Composed | None = None  # all ranks' batches
+        self.batches: OwnBatches | None = None  # this rank's share of them
+        # Pairs that no batch of the epoch before held; None where only a part of that epoch was trained here.
+        self.left_out_before: int | None = None
+
+    def begin(self, epoch: int) -> None:
+        """Begin an epoch, whose batches are yet to be composed."""
+        was_whole = self.place.is_finished and self.place.start == 0
+        left_out = 0 if self.composed is None else int(self.composed.num_left_out)
+        self.left_out_before = left_out if was_whole else None
+        self.place.go_to(epoch)
+        self.hold(None)
+
+    def announce(self, epoch: int) -> None:
+        """Begin an epoch, unless it has begun already; one that is finished begins again with the same batches."""
+        if epoch != self.place.epoch:
+            self.begin(epoch)
+        elif self.place.is_finished:
+            self.place.go_to(epoch)
+
+    def hold(self, composed: Composed | None) -> None:
+        """Hold the batches of all ranks, and this rank's share of them."""
+        self.composed, self.batches = composed, None
+        if composed is None:
+            return
+        ids, offsets, _ = composed
+        rank, world_size = ranks.world()
+        if self._shard and world_size > 1:
+            ids, offsets = ranks.share(ids, offsets, rank, world_size, self._ids_per_pair)
+        self.batches = OwnBatches(ids, offsets)
+
+    def iterate(self, renew: Callable[[int], OwnBatches]) -> EpochIterator:
+        """Return an iterator over this rank's batches, from where iterations of this epoch begin."""
+        assert self.batches is not None  # noqa: S101 - as composed
+        self.place.restart_at(self.place.start)
+        return EpochIterator(self.batches, self.place, renew)
+
+    def identity(self) -> dict[str, Any]:
+        """Return what must be the same on every rank when an epoch begins."""
+        return {"epoch": self.place.epoch, "restored": self.batches is not None, "first batch": self.place.start}
+
+    def note_observed(self, ids: list[int]) -> None:
+        """Note that a batch was observed; see `Place.note_observed`."""
+        if self.batches is not None:
+            self.place.note_observed(ids, self.batches, 0 if self._shard else ranks.world()[1])
+
+    def state_dict(self, position: int | None, num_batches: int) -> dict[str, Any]:
+        """Return the batches and the place in them, or another position that the caller has counted."""
+        cursor = self.place.num_done if position is None else position
+        if not self._shard:  # the loader deals the batches: others have had theirs as well
+            world_size = ranks.world()[1]
+            cursor = min(num_batches, -(-cursor // world_size) * world_size)
+        return {
+            "epoch": self.place.epoch,
+            "finished": cursor >= num_batches,
+            "cursor": cursor,
+            "follows_observations": self.place.follows_observations,
+            "composed": None if self.composed is None else list(self.composed),
+        }
+
+    def load_state_dict(self, state: dict[str, Any], cursor: int, num_batches: int) -> None:
+        """Continue an epoch at the batch numbered `cursor`."""
+        self.place.go_to(state["epoch"])  # in place: iterators that have begun report to it
+        self.place.restart_at(cursor)
+        self.place.is_finished = cursor >= num_batches
+        self.place.follows_observations = state["follows_observations"]
+        self.hold(None if state["composed"] is None else Composed(*state["composed"]))
 
 
 class EpochIterator(Iterator[list[int]]):

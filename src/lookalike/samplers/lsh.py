@@ -8,7 +8,7 @@ from lookalike.analysis.bits import MAX_BITS, TARGET
 from lookalike.analysis.measures import NEIGHBOURS
 from lookalike.hashing import CENTER
 from lookalike.samplers.code_memory import CodeMemory
-from lookalike.samplers.epochs import EpochBatchSampler, MiningOptions
+from lookalike.samplers.epochs import EpochBatchSampler
 from lookalike.samplers.guard import Guard
 from lookalike.samplers.pairing import make_pairing
 from lookalike.samplers.warm_start import WARM_HARDNESS
@@ -16,6 +16,7 @@ from lookalike.samplers.warm_start import WARM_HARDNESS
 if TYPE_CHECKING:
     from lookalike.analysis.bits import BitsPlan
     from lookalike.codes import CodeTable
+    from lookalike.samplers.options import MiningOptions
     from lookalike.samplers.warm_start import WarmStartMode
 
 

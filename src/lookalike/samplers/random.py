@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
-from lookalike.samplers.epochs import EpochBatchSampler, EpochOptions
+from lookalike.samplers.epochs import EpochBatchSampler
 from lookalike.samplers.pairing import make_pairing
+
+if TYPE_CHECKING:
+    from lookalike.samplers.options import EpochOptions
 
 
 class RandomBatchSampler(EpochBatchSampler):

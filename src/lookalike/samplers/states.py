@@ -1,7 +1,8 @@
-"""Check that a saved state fits before any of it is loaded."""
+"""Check that a saved state fits before any of it is loaded, and warn of what it lacks."""
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -9,6 +10,8 @@ from torch import Tensor
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+logger = logging.getLogger("lookalike")
 
 VERSION = 5
 
@@ -44,13 +47,39 @@ def check_state(state: Any, identity: dict[str, Any], num_batches: int, num_samp
         _check_composed(state["composed"], num_batches, num_samples)
 
 
-def differences(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
-    """Describe what has changed, one clause per name."""
-    return [
+def checked_cursor(state: dict[str, Any], position: int | None, num_batches: int) -> int:
+    """Return the batch to continue with: the state's, or the caller's `position`.
+
+    Raises:
+        ValueError: An epoch has no such position.
+    """
+    if position is None:
+        return num_batches if state["finished"] else int(state["cursor"])
+    if not 0 <= position <= num_batches:
+        raise ValueError(f"position must be between 0 and {num_batches}, the batches of an epoch, got {position}.")
+    return position
+
+
+def warn_of_lost(state: dict[str, Any]) -> None:
+    """Warn that a state lacks what other ranks had observed."""
+    logger.warning(
+        "the state was saved by rank %d alone: what other ranks had observed in epoch %d is lost, and their samples "
+        "have older codes or none. Call synchronize() on every rank before one of them saves, or save the state of "
+        "every rank.",
+        state["rank"],
+        state["epoch"],
+    )
+
+
+def warn_of_differences(before: dict[str, Any], now: dict[str, Any]) -> None:
+    """Warn if a state was saved with other settings that may change between epochs."""
+    changed = [
         f"{name} was {before.get(name)}, here it is {value}"
         for name, value in now.items()
         if not _are_equal(before.get(name), value)
     ]
+    if changed:
+        logger.warning("the state was saved with other settings: %s, from the next epoch on.", "; ".join(changed))
 
 
 def _are_equal(saved: Any, own: Any) -> bool:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Literal
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
 from lookalike.analysis.readiness import DECISIVE_RANK, Readiness, measure_readiness
 from lookalike.utils import ranks
+from lookalike.utils.checks import Range
 
 if TYPE_CHECKING:
+    from lookalike.samplers.composition import Composition
     from lookalike.samplers.memory import Memory
     from lookalike.samplers.pairing import Pairing
 
@@ -29,18 +32,20 @@ class WarmStart:
         mode: True always uses it, False never. "auto" uses it if the codes show that the model finds its positives, and
             gives it up for the rest of the epoch if so many bits flip between two looks at a sample that the learning
             rate must be tearing the model apart.
+        hardness: The most hardness of an epoch that is composed from codes observed before it.
 
     Raises:
-        ValueError: There is no such mode.
+        ValueError: There is no such mode or hardness.
     """
 
-    def __init__(self, mode: WarmStartMode) -> None:
+    def __init__(self, mode: WarmStartMode, hardness: float = WARM_HARDNESS) -> None:
         if mode not in (True, False, "auto"):
             raise ValueError(f'warm_start must be True, False or "auto", got {mode!r}.')
-        self.mode = mode
+        self.mode, self.hardness = mode, Range(0, 1, with_high=True).check("warm_hardness", hardness)
         self.readiness: Readiness | None = None  # on rank 0, once "auto" has measured it
         self.is_used: bool | None = None  # None before the first epoch is composed
         self.flips: list[float] = []  # fraction of the bits that differed between two looks at a sample, look by look
+        self._last_look = 0  # the batch before which the bits that flipped were last looked at
 
     def begin(self, memory: Memory, pairing: Pairing) -> bool:
         """Decide whether the first epoch uses the memory; every rank calls it."""
@@ -49,6 +54,7 @@ class WarmStart:
         else:
             self.is_used = bool(ranks.from_first(lambda: [torch.tensor(self._judge(memory, pairing))])[0])
         memory.take_flips()  # those before the first step say nothing
+        self._last_look = 0
         return self.is_used
 
     def _judge(self, memory: Memory, pairing: Pairing) -> bool:
@@ -67,8 +73,17 @@ class WarmStart:
         )
         return self.readiness.is_ready
 
-    def is_given_up(self, memory: Memory) -> bool:
-        """Look at the bits that flipped; return whether the rest of the epoch does without. Every rank calls it."""
+    def softened(self, composition: Composition, memory: Memory) -> Composition:
+        """Return how to compose the first epoch from a memory: less hard than others, if it holds codes."""
+        if not self.is_used or not memory.has_codes:
+            return composition
+        return replace(composition, hardness=min(composition.hardness, self.hardness))
+
+    def must_stop(self, memory: Memory, batch: int, num_batches: int) -> bool:
+        """Return whether the rest of the first epoch, from a batch on, must do without. Every rank calls it."""
+        if not self.is_used or batch <= self._last_look or batch % max(1, num_batches // LOOKS):
+            return False
+        self._last_look = batch
         flips = memory.take_flips()
         self.flips += [] if flips is None else [flips]
         if flips is None or flips <= MOST_FLIPS or self.mode != "auto":
@@ -85,3 +100,11 @@ class WarmStart:
         elif ranks.world()[0] == 0:  # before the weights could move much
             logger.info("two views of a sample differ in %.0f%% of the bits: the first epoch is random.", 100 * flips)
         return True
+
+    def state_dict(self, *, is_over: bool) -> dict[str, Any]:
+        """Return what the rest of the first epoch depends on; `is_over` says that there is no rest."""
+        return {"renewed": 0 if is_over else self._last_look, "is_warm": self.is_used}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue where `state_dict` was taken."""
+        self._last_look, self.is_used = state["renewed"], state["is_warm"]
