@@ -18,7 +18,8 @@ from lookalike.data.scans import glyph_scans
 from lookalike.mining import mine_embeddings
 from lookalike.training.embedding import embed_part
 from lookalike.training.errors import Interrupted
-from lookalike.training.loop import TrainingLoop, hardest_similarity
+from lookalike.training.hardness import hardest_similarity
+from lookalike.training.loop import TrainingLoop
 from lookalike.training.run import train
 from lookalike.training.settings import Settings
 from lookalike.utils.lists import make_lists

@@ -8,7 +8,6 @@ print(advice.text)
 
 from __future__ import annotations
 
-import zlib
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -19,20 +18,18 @@ from lookalike.analysis.measures import NEIGHBOURS
 from lookalike.analysis.readiness import DECISIVE_RANK, Readiness, measure_readiness
 from lookalike.samplers.warmup import compile_kernels
 from lookalike.training.encoders import model_name
-from lookalike.training.probe import (
+from lookalike.training.probe import Probe, draw, embed_sample, is_augmented
+from lookalike.training.probe_measures import (
     NEAR,
     BatchHardness,
     FalseNegatives,
-    Probe,
     count_false_negatives,
-    draw,
-    embed_sample,
     find_nearest,
-    is_augmented,
     measure_batches,
 )
 from lookalike.training.run import Plan
 from lookalike.training.strategies import step_precision
+from lookalike.training.whole_parts import warm_start_seed
 from lookalike.utils.checks import checked_bits, checked_integer
 from lookalike.utils.machine import checked_device
 from lookalike.utils.progress import working
@@ -157,7 +154,7 @@ def advise(
     drawn = draw(loaded.train, sample, settings.pairs_per_batch, settings.seed)
     encoder = plan.build_model()
     how: dict[str, Any] = {"device": place, "precision": step_precision(settings, place), "progress": progress}
-    seed = zlib.crc32(f"{settings.seed} warm start".encode())  # as a warm start sees the samples
+    seed = warm_start_seed(settings.seed)
     probe = plain = embed_sample(encoder, loaded, drawn, seed=seed, **how)
     if is_augmented(loaded.train, drawn.ids, seed):  # which would hide doubles
         plain = embed_sample(encoder, loaded, drawn, seed=None, **how)

@@ -9,7 +9,6 @@ run depends on, so a run that is killed and resumed ends with the same weights.
 
 from __future__ import annotations
 
-import logging
 import math
 import time
 import zlib
@@ -26,10 +25,11 @@ from lookalike.analysis.tracking import OverlapTracker
 from lookalike.data.explicit import ExplicitNegatives
 from lookalike.data.validation import hold_out
 from lookalike.samplers import LSHBatchSampler
-from lookalike.training.encoders import model_name
 from lookalike.training.errors import DivergenceError
 from lookalike.training.evaluating import Evaluator
-from lookalike.training.loading import batches_ahead, embed, embedded, moved, read, read_ahead
+from lookalike.training.hardness import hardest_similarity
+from lookalike.training.loading import batches_ahead, moved, read, read_ahead
+from lookalike.training.model_checks import check_model, warn_of_batch_norm
 from lookalike.training.results import EpochMetrics, best_epoch, is_stale
 from lookalike.training.settings import WITHOUT_MINING
 from lookalike.training.strategies import (
@@ -40,7 +40,8 @@ from lookalike.training.strategies import (
     schedule,
     step_precision,
 )
-from lookalike.utils.lists import Lists, checked_lists, lists_among, lists_mask
+from lookalike.training.whole_parts import PartEmbedder
+from lookalike.utils.lists import Lists, checked_lists, lists_among
 from lookalike.utils.progress import progress_bar, working
 
 if TYPE_CHECKING:
@@ -50,9 +51,6 @@ if TYPE_CHECKING:
     from lookalike.samplers import PreEpochBatchSampler
     from lookalike.training.settings import Settings
 
-logger = logging.getLogger("lookalike")
-
-EMBEDDING_BATCH = 256  # samples embedded at a time without gradients, at least
 STEPS_BETWEEN_LOOKS = 50  # at the loss on a GPU, because reading it waits for the device
 
 
@@ -74,7 +72,7 @@ class TrainingLoop:
         self.data, self.settings, self.device, self.progress = data, settings, device, progress
         self.check: Callable[[], None] = lambda: None  # called between batches; may raise to stop the run
         self.sampler = make_sampler(data.train, settings, data.train_exclude)
-        self.train_part, self.evaluator = data.train.to(device), Evaluator(data, settings, device, self._embed)
+        self.train_part = data.train.to(device)
         n, lists = self.sampler.num_samples, data.train_exclude
         self.exclude = None if lists is None else checked_lists("exclude", lists, n, n, torch.device("cpu"))
         has_negatives = getattr(data.train, "num_negatives", 0) > 0  # parts of users may know nothing of them
@@ -82,6 +80,14 @@ class TrainingLoop:
         self.model, self.criterion = model.to(device), make_loss(settings).to(device)
         self.optimizer = make_optimizer([self.model, self.criterion], settings, device)
         self.precision = step_precision(settings, device)
+        self.embedder = PartEmbedder(
+            self.model,
+            settings,
+            self.precision,
+            lambda: self.check(),  # noqa: PLW0108 - the one of that time
+            progress=progress,
+        )
+        self.evaluator = Evaluator(data, settings, device, self.embedder.embed)
         self.scaler = torch.amp.GradScaler(enabled=self.precision == torch.float16)
         self.tracker = OverlapTracker(n, data.train.labels) if settings.track_overlap else None
         self.num_steps = settings.epochs * len(self.sampler)
@@ -97,25 +103,9 @@ class TrainingLoop:
         Raises:
             ValueError: The model does not fit the data.
         """
-        x = read(self.train_part.plain, "query", torch.arange(2))
-        try:
-            shape = list(embed(self.model, lambda _: x, 2, batch_size=2, precision=self.precision).shape)
-        except (RuntimeError, ValueError, TypeError, AttributeError, IndexError) as error:
-            given = f"{x.dtype} {list(x.shape)}" if isinstance(x, Tensor) else "a list of texts"
-            reason = " ".join(str(error).split())[:200]
-            raise ValueError(
-                f"{model_name(self.model)} cannot embed what {self.data.name} gives, {given}: {reason}; choose another "
-                "model with model=."
-            ) from error
-        if len(shape) != 2 or shape[0] != 2:
-            raise ValueError(f"a model must turn n samples into embeddings [n, dim], got {shape} from 2 samples.")
-        batch_norm = nn.modules.batchnorm._BatchNorm  # noqa: SLF001 - the common base of all of them
-        normalises = any(isinstance(each, batch_norm) and each.training for each in self.model.train().modules())
-        if normalises and self.settings.sampler not in WITHOUT_MINING:
-            logger.warning(
-                "the model normalises batches: in a batch of lookalikes that removes what they have in common, and "
-                "embeddings of different batches cannot be compared; group or layer normalisation suits mining better."
-            )
+        check_model(self.model, self.train_part, self.data.name, self.precision)
+        if self.settings.sampler not in WITHOUT_MINING:
+            warn_of_batch_norm(self.model)
         with working("compiling kernels (once, a few seconds)", shown=self.progress):  # otherwise the first epoch would
             compile_ahead(self.train_part, self.settings, self.data.train_exclude, self.device)
 
@@ -152,7 +142,7 @@ class TrainingLoop:
                 if not self.is_warm:
                     self.warm_start()
                 if self.settings.sampler == "full" and self.epoch > 0 and not self.losses:
-                    self.refresh()
+                    self.embedder.refresh(cast("PreEpochBatchSampler", self.sampler), self.train_part)
                 batches = iter(self.sampler)
             bar.advance(len(self.losses))
             ahead = batches_ahead(self.device) if self.train_part.prefetch else 0
@@ -239,32 +229,13 @@ class TrainingLoop:
         self._pending = []
 
     def warm_start(self) -> None:
-        """Let the sampler observe the whole training set, as the steps will see it, with the weights as they are."""
-        part, seed = self.train_part, zlib.crc32(f"{self.settings.seed} warm start".encode())
-        # In random order, for the first codes are centred by the mean of the first thousand samples.
-        order = torch.randperm(self.sampler.num_samples, generator=torch.Generator().manual_seed(seed))
-        views = {"query": partial(part.queries, seed=seed), "reference": partial(part.references, seed=seed)}
-        if not self.sampler.paired:
-            views = {"embeddings": views["query"]}
+        """Let the sampler observe the whole training set with the weights as they are."""
         try:
-            for ids, towers in embedded(self.model, list(views.values()), order, **self._embedding_options()):
-                observed = {name: F.normalize(x, dim=1) for name, x in zip(views, towers, strict=True)}
-                self.sampler.observe(ids, **observed)
+            self.embedder.warm_up(self.sampler, self.train_part)
         except BaseException:
             self.sampler = make_sampler(self.data.train, self.settings, self.data.train_exclude)  # not half warm
             raise
         self.is_warm = True
-        self.model.train()
-
-    def refresh(self) -> None:
-        """Give the sampler embeddings of the whole training set with the current weights."""
-        sampler, plain = cast("PreEpochBatchSampler", self.sampler), self.train_part.plain
-        n = sampler.num_samples
-        reference = self._embed(partial(plain, "reference"), n)
-        if self.sampler.paired:
-            sampler.refresh(query=self._embed(partial(plain, "query"), n), reference=reference)
-        else:
-            sampler.refresh(reference)
 
     def end_epoch(self) -> EpochMetrics:
         """Evaluate the epoch, if its turn has come, and return its metrics."""
@@ -301,21 +272,6 @@ class TrainingLoop:
         self.model.load_state_dict(self.best)
         self.history[self.history.index(best)] = replace(best, quality=self.evaluator.test())
         return True
-
-    def _embed(self, view: Callable[[Tensor], Any], n: int) -> Tensor:
-        """Embed samples 0 to n - 1 without gradients: float32 [n, dim]."""
-        embeddings = embed(self.model, view, n, **self._embedding_options())
-        self.model.train()
-        return embeddings
-
-    def _embedding_options(self) -> dict[str, Any]:
-        batch_size = max(EMBEDDING_BATCH, 2 * self.settings.pairs_per_batch)  # fits, for a step does with gradients
-        return {
-            "batch_size": batch_size,
-            "precision": self.precision,
-            "check": self.check,
-            "progress": self.progress,
-        }
 
     def state_dict(self) -> dict[str, Any]:
         """Return everything that the rest of the run depends on."""
@@ -370,24 +326,3 @@ class TrainingLoop:
             yield
         finally:
             self.seconds[name] += time.perf_counter() - began
-
-
-def hardest_similarity(
-    query: Tensor, reference: Tensor, exclude: Lists | None = None, negatives: Tensor | None = None
-) -> Tensor:
-    """Average the cosine of the hardest negative in the batch over the queries: how hard the batch is.
-
-    Args:
-        query: Normalised embeddings `[n, dim]`.
-        reference: Normalised embeddings `[n, dim]`.
-        exclude: What is not a negative of each query, as `InfoNCE` takes it.
-        negatives: Embeddings of explicit negatives `[n, m, dim]`, of any length.
-    """
-    candidates = reference
-    if negatives is not None:
-        candidates = torch.cat([reference, F.normalize(negatives.detach().float().flatten(0, 1), dim=1)])
-    similarity = query @ candidates.T
-    if exclude is not None:
-        similarity.masked_fill_(lists_mask(exclude, len(candidates), similarity.device), -1.0)
-    similarity.fill_diagonal_(-torch.inf)
-    return similarity.amax(dim=1).mean()
