@@ -89,12 +89,18 @@ def test_a_data_set_gets_a_table_a_reason_and_a_command(run_here, tmp_path):
     found = {row[0]: row[1:] for row in rows_of(out)}
     assert found["positive beats 32nd negative"][0] == f"{advice['readiness']['beats']['32']:.0%}"
     assert found["hardest in a mined batch"][0] == f"cosine {advice['mined']['cosine']:.3f}"
-    assert found["double with another label"][0] == f"{advice['false_negatives']['identical']:.1%}"
+    assert found["duplicate with another label"][0] == f"{advice['false_negatives']['identical']:.1%}"
+    assert found["positive beats 32nd negative"][1] == "ready from 70%"
+    assert [found[name][1] for name in ("hardest in a mined batch", "hardest of all")] == [
+        "batches of 8",
+        "one neighbourhood each",
+    ]
     assert f"{advice['sample']} of {advice['population']} samples, embedded with ConvNet" in out
     assert " ".join(advice["reasons"]) in " ".join(out.split())
     (command,) = [line for line in out.splitlines() if line.startswith("lookalike train")]
     code, printed, err = run_here(*shlex.split(command)[1:], "--print-config")
     assert (code, err) == (0, "")
+    assert not {"--center", "--mask-above", "--neighbourhood"} & set(shlex.split(command))
     assert f"bits: {advice['settings']['bits']}\n" in printed
     assert "pairs_per_batch: 8\n" in printed
     code, _, err = run_here(*plan, "--out", "advice.json")

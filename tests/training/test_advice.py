@@ -70,8 +70,10 @@ def test_a_model_that_finds_positives_is_ready():
     advice = advice_on(labelled(centres + 0.3 * rows(1200, 1), torch.arange(1200) // 4))
     assert advice.readiness.beats[1] > 0.9
     assert advice.warm_start
-    assert advice.settings == replace(SETTINGS, sampler="lsh", bits=advice.bits, center=advice.center)
+    assert advice.settings == replace(SETTINGS, sampler="lsh", bits=advice.bits)  # a warm start stays "auto"
     assert "The model is ready" in advice.text
+    assert "(the threshold is 70%)" in advice.text
+    assert "With a warm start the first epoch is mined too, at a hardness of 0.5." in advice.text
     assert advice.random.cosine < advice.mined.cosine < advice.hardest < advice.positive
     assert (advice.paired, advice.population, advice.sample, advice.dim) == (False, 1200, 1200, 48)
 
@@ -85,15 +87,15 @@ def test_a_model_that_knows_nothing_is_not_ready_and_its_bits_decide_nothing(dat
     assert "not ready" in advice.text
 
 
-def test_pairs_with_doubles_are_advised_to_be_guarded():
+def test_pairs_with_duplicates_are_advised_to_be_guarded():
     query = rows(1000)
     query[:30] = query[500:530]
     clean = advice_on(paired(rows(1000), rows(1000) + 0.1 * rows(1000, 1)))
-    doubled = advice_on(paired(query, query + 0.1 * rows(1000, 1)))
+    copied = advice_on(paired(query, query + 0.1 * rows(1000, 1)))
     assert (clean.false_negatives.identical, clean.settings.guard) == (0.0, None)
-    assert doubled.false_negatives.identical == pytest.approx(0.06)
-    assert doubled.settings.guard == 0.95
-    assert "6.0% of the pairs have a double" in doubled.text
+    assert copied.false_negatives.identical == pytest.approx(0.06)
+    assert copied.settings.guard == 0.95
+    assert "6.0% of the pairs have a duplicate" in copied.text
 
 
 def test_a_model_that_cannot_read_the_data_is_noticed():
@@ -103,7 +105,7 @@ def test_a_model_that_cannot_read_the_data_is_noticed():
     assert "100% of the pairs cannot be told from one with another label" in advice.text
 
 
-def test_augmentation_decides_readiness_but_hides_no_double():
+def test_augmentation_decides_readiness_but_hides_no_duplicate():
     query = rows(1000)
     query[:30] = query[500:530]
     quiet, loud = (advice_on(paired(query, query + 0.1 * rows(1000, 1), noise)) for noise in (0.0, 5.0))
@@ -120,14 +122,37 @@ def test_batches_that_hold_most_of_the_data_need_no_mining():
     assert "64% of all 100 pairs" in advice.text
 
 
-def test_centring_is_chosen_by_what_it_finds():
+def test_centring_is_shown_but_never_changed():
     x = rows(1000) + 6 * rows(1, 9)  # one direction is common to all
+    data = paired(x, x + 0.1 * rows(1000, 1))
+    for center in (0.0, 1.0):
+        advice = advice_on(data, replace(SETTINGS, center=center))
+        found = {each: plan.predicted(advice.bits)[0] for each, plan in advice.plans.items()}
+        assert list(found) == [0.0, 0.5, 1.0]
+        assert found[1.0] > found[0.0] + 0.05
+        assert advice.settings.center == center
+        assert advice.bits == advice.plans[center].bits
+        remark = "Center stays 0: finding more neighbours before training has not made better models."
+        assert (remark in advice.text) == (center == 0)
+
+
+def test_high_cosines_are_no_reason_to_mask():
+    x = rows(1000) + 6 * rows(1, 9)
     advice = advice_on(paired(x, x + 0.1 * rows(1000, 1)))
-    found = {center: plan.predicted(advice.bits)[0] for center, plan in advice.plans.items()}
-    assert list(found) == [0.0, 0.5, 1.0]
-    assert advice.center == 1.0
-    assert found[1.0] > found[0.0] + 0.1
     assert "All cosines are high" in advice.text
+    assert "mask_above=0.95, or a filter at that fraction, would drop too many. The guard" in advice.text
+    assert advice.settings.mask_above is None
+
+
+def test_a_model_that_is_ready_gets_its_warm_start_back():
+    x = rows(400)
+    data = paired(x, x + 0.1 * rows(400, 1))
+    chosen = {mode: advice_on(data, replace(SETTINGS, warm_start=mode)).settings for mode in ("auto", "on", "off")}
+    assert {mode: settings.warm_start for mode, settings in chosen.items()} == {
+        "auto": "auto",
+        "on": "on",
+        "off": "auto",
+    }
 
 
 def test_a_part_is_scaled_to_the_whole_and_depends_on_the_seed():
@@ -156,7 +181,7 @@ def test_everything_is_written_as_json():
     x = rows(200)
     advice = advice_on(paired(x, x + 0.1 * rows(200, 1)))
     read = json.loads(json.dumps(advice.as_dict()))
-    assert read["readiness"]["is_ready"] is True
+    assert (read["readiness"]["is_ready"], read["readiness"]["enough"]) == (True, 0.7)
     assert read["settings"]["sampler"] == "lsh"
     assert [plan["center"] for plan in read["plans"]] == [0.0, 0.5, 1.0]
     assert read["false_negatives"] == {"near": 0.0, "nearer": 0.0, "identical": 0.0}

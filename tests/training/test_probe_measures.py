@@ -73,14 +73,14 @@ def test_labelled_batches_never_hold_more_than_there_is():
     assert random.finds_hardest < mined.finds_hardest < 1
 
 
-def test_doubles_are_counted_exactly_in_either_tower():
+def test_duplicates_are_counted_exactly_in_either_tower():
     query, reference = random_rows(100), random_rows(100, seed=1)
-    query[:3] = query[10:13]  # six queries have a double
+    query[:3] = query[10:13]  # six queries have a duplicate
     reference[20:22] = reference[10:12]  # so do four references, two of them of pairs that were counted
     assert counted(probe_of(query, reference)).identical == pytest.approx(0.08)
 
 
-def test_doubles_with_the_same_label_or_excluded_are_none():
+def test_duplicates_with_the_same_label_or_excluded_are_none():
     x = random_rows(50).repeat_interleave(2, dim=0)  # rows 2 i and 2 i + 1 are equal
     other = random_rows(100, seed=1)
     assert counted(probe_of(x, other)).identical == 1.0

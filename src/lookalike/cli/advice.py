@@ -84,7 +84,7 @@ def _print_table(console: "Console", advice: "Advice") -> None:
     sections: list[tuple[list[tuple[str, str]], list[str]]] = [
         (
             [(f"positive beats {_ordinal(k)} negative", f"{each:.0%}") for k, each in advice.readiness.beats.items()],
-            ["warm start" if advice.warm_start else "no warm start"],
+            [f"warm start {chosen.warm_start}" if chosen.sampler == "lsh" else "", *_threshold(advice)],
         ),
         (
             [
@@ -101,9 +101,12 @@ def _print_table(console: "Console", advice: "Advice") -> None:
             [
                 ("negative above 0.95 of positive", f"{false.near:.1%}"),
                 ("negative above positive", f"{false.nearer:.1%}"),
-                ("double with another label", f"{false.identical:.1%}"),
+                ("duplicate with another label", f"{false.identical:.1%}"),
             ],
-            ["no guard" if chosen.guard is None else f"guard {chosen.guard:g}"],
+            [
+                "no guard" if chosen.guard is None else f"guard {chosen.guard:g}",
+                "no mask_above" if chosen.mask_above is None else f"mask_above {chosen.mask_above:g}",
+            ],
         ),
         (
             [
@@ -128,10 +131,21 @@ def _predicted(prediction: tuple[float, float]) -> str:
     return f"{prediction[0]:.1%} ± {prediction[1]:.1%}"
 
 
+def _threshold(advice: "Advice") -> list[str]:
+    """Return, next to the rank that decides, from where on the model is ready."""
+    from lookalike.analysis.readiness import DECISIVE_RANK, ENOUGH
+
+    ranks = list(advice.readiness.beats)
+    return [f"ready from {ENOUGH:.0%}" if rank == DECISIVE_RANK else "" for rank in ranks[1:]]
+
+
 def _neighbourhoods(settings: Settings) -> list[str]:
-    if settings.sampler != "lsh":
+    from lookalike.batches import neighbourhood_size
+
+    if settings.sampler != "lsh" or settings.method != "growth":
         return []
-    return [f"neighbourhoods of {min(settings.neighbourhood or settings.pairs_per_batch, settings.pairs_per_batch)}"]
+    size = neighbourhood_size(settings.neighbourhood, settings.pairs_per_batch)
+    return ["one neighbourhood each" if size >= settings.pairs_per_batch else f"neighbourhoods of {size}"]
 
 
 def train_command(source: str, typed: Mapping[str, Any], before: Settings, chosen: Settings) -> str:

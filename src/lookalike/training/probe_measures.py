@@ -114,7 +114,7 @@ class FalseNegatives:
     nearer: float
     """Fraction whose nearest negative is nearer than the positive."""
     identical: float
-    """Fraction of which another sample with another label is a double: a cosine above 0.9999."""
+    """Fraction with a duplicate under another label: a cosine above 0.9999."""
 
 
 def count_false_negatives(probe: Probe, nearest: Nearest) -> FalseNegatives:
