@@ -275,7 +275,7 @@ def test_ranks_share_their_explicit_negatives(sizes):
 
 
 def different_numbers_on_a_rank(rank):
-    with pytest.raises(ValueError, match=r"every rank must have as many negatives per query, got \[1, 0\], by rank"):
+    with pytest.raises(ValueError, match=r"every rank must have the same number of negatives .* got \[1, 0\] by rank"):
         InfoNCE()(torch.randn(3, 4), torch.randn(3, 4), negatives=torch.randn(3, 1, 4) if rank == 0 else None)
 
 

@@ -43,7 +43,7 @@ class InfoNCE(nn.Module):
         >>> bool(criterion(query, query) < criterion(query, reference))
         True
 
-        The first two pairs of this batch have the same reference, which is no negative of either.
+        The first two pairs of this batch have the same reference, which is a negative of neither.
 
         >>> criterion = InfoNCE(mask_above=0.95)
         >>> query, reference = torch.eye(4), torch.eye(4)[[0, 0, 2, 3]] + 0.1
@@ -94,7 +94,7 @@ class InfoNCE(nn.Module):
         return masked / negatives if negatives else None
 
     def reset_masked(self) -> None:
-        """Begin to count anew what `mask_above` leaves out."""
+        """Restart the count of what `mask_above` leaves out."""
         self.counts.zero_()
 
     def forward(
@@ -220,7 +220,7 @@ def _lengths(x: Tensor, per_query: int) -> list[int]:
     lengths: list[int] = sizes[0].tolist()
     numbers = sizes[1].tolist()
     if len(set(numbers)) > 1:
-        raise ValueError(f"every rank must have as many negatives per query, got {numbers}, by rank.")
+        raise ValueError(f"every rank must have the same number of negatives per query, got {numbers} by rank.")
     return lengths
 
 

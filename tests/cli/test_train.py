@@ -78,7 +78,7 @@ def test_with_validation_lines_show_it_and_the_table_shows_the_test(run_here, gl
     arguments = ("--validation-share", "0.2", "--patience", "1", "--learning-rate", "1e-9", "--epochs", "9")
     code, out, err = run_here("train", glyph_file, *QUICK, *arguments)
     assert (code, err) == (0, "")
-    assert "Of the classes to train, 20% are held out for validation." in out
+    assert "20% of the training classes are held out for validation." in out
     lines = re.findall(r"^epoch +\d  validation R@1 +[\d.]+%  \S+", out, re.MULTILINE)
     result = json.loads(next(tmp_path.glob("runs/*/result.json")).read_text())
     assert len(lines) == 1 + result["epochs"] < 10

@@ -98,8 +98,8 @@ def compose_batches(
         labels: Integers `[n]`; by default no two pairs share one.
         hardness: Fraction of a batch to take from the neighbour graph; the rest is drawn at random.
         neighbourhood: Pairs that "growth" collects around one random seed. A larger batch holds several such
-            neighbourhoods, a smaller one is one. "auto" makes a batch of up to 64 pairs one neighbourhood and composes
-            larger ones of 32; None makes every batch one, as hard as it gets.
+            neighbourhoods, a smaller one is a single neighbourhood. "auto" makes a batch of up to 64 pairs a single one
+            and fills larger batches with neighbourhoods of 32; None makes every batch a single one, which is hardest.
         method: "growth" or "sample4geo".
         seed: Decides the order, the seeds of growth and the random part.
         drop_last: Leave out pairs at random so that all batches are full.
@@ -135,7 +135,7 @@ def compose_batches(
 
 
 def shuffle_batches(sizes: Any, *, labels: Any = None, seed: int = 0) -> Batches:
-    """Put pairs into random batches of given sizes, no label twice into one.
+    """Put pairs into random batches of given sizes, with no label twice in a batch.
 
     Args:
         sizes: Pairs of each batch, integers; a last one that is shorter than all others stays the last.
@@ -150,7 +150,7 @@ def shuffle_batches(sizes: Any, *, labels: Any = None, seed: int = 0) -> Batches
     sizes = np.asarray(sizes, np.int64)
     compact = _compact(labels, int(sizes.sum()))
     ends_short = bool(len(sizes) > 1 and sizes[-1] < sizes[:-1].min())
-    # As in `plan_batches`: a short one first, the others from the largest on. They can be filled, for they once were.
+    # As in `plan_batches`: a short one first, the others from the largest on. They can be filled: they have been.
     in_order = -np.sort(-sizes[: len(sizes) - ends_short])
     plan = Plan(np.append(sizes[-1:], in_order) if ends_short else in_order, ends_short, np.bincount(compact), 0)
     near = np.empty((len(compact), 0), np.int32)

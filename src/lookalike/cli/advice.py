@@ -66,9 +66,9 @@ def _print_sample(console: "Console", advice: "Advice") -> None:
     whole = "" if n == population else f"; all of them take about {advice.seconds * population / n:.0f} s"
     print_whole(console, f"{advice.data}: {scope}, embedded with {advice.model} in {advice.seconds:.1f} s{whole}.")
     if n < population:
-        classes = "" if advice.whole_classes else " Classes are too large to be drawn whole, so positives seem farther."
+        classes = "" if advice.whole_classes else " Classes are too large to draw whole: positives seem farther away."
         console.print(
-            f"Ranks are scaled from all {population:,} {things} to the sample, to 1 at least. Among all of them, mined "
+            f"Ranks are scaled from all {population:,} {things} down to the sample, to 1 at least. Among all, mined "
             f"batches are harder and false negatives more frequent than shown.{classes}",
             highlight=False,
         )

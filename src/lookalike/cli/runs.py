@@ -32,8 +32,8 @@ class RunOptions:
     print_config: Flag = False
     """Print all options as YAML for --config, and exit."""
     preset: Preset | None = None
-    """Settings to start from: "paper" composes batches as the paper does, each of one neighbourhood, the first epoch at
-    random."""
+    """Settings to start from: "paper" composes batches as the paper does, with one neighbourhood per batch and a random
+    first epoch."""
     root: Path | None = None
     """Folder or file to read the data set from."""
     data_options: Pairs = field(default_factory=dict)

@@ -117,7 +117,7 @@ def _run(options: Options) -> None:
     console.print(f"{data.description[0].upper()}{data.description[1:]}.", highlight=False)
     if share := options.settings.validation_share:
         what = "classes" if data.train.pairs is None else "pairs"
-        console.print(f"Of the {what} to train, {share:.0%} are held out for validation.", highlight=False)
+        console.print(f"{share:.0%} of the training {what} are held out for validation.", highlight=False)
     results: dict[str, list[RunResult]] = {}
     for settings, folder in zip(runs, folders, strict=True):
         print_whole(console, f"\n{settings.strategy} -> {folder}")

@@ -1,4 +1,4 @@
-"""Explicit negatives: add them to a data set of pairs, and find those that are no negatives of some query."""
+"""Explicit negatives: add them to a data set of pairs, and find those that are not negatives of a query."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def numbered_negatives(texts: list[str], negatives: Sequence[Sequence[str]]) -> 
 
 
 class ExplicitNegatives:
-    """Know which explicit negatives of a batch are no negatives of a query in it.
+    """Knows which explicit negatives in a batch are not negatives of one of its queries.
 
     These are items that answer the query: its own reference, or that of a pair with its label; references that
     `exclude` names; and what fills the place of a negative that a pair lacks.

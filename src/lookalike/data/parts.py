@@ -76,9 +76,7 @@ class TrainingItems:
     reference: Selection
     labels: Tensor | None
     pairs: int | None = None
-    negative_items: Array | None = (
-        None  # [n, m] numbers of explicit negatives among the items of references, -1 if none
-    )
+    negative_items: Array | None = None  # [n, m] explicit negatives, as numbers among the items of references; or -1
     augment: Augment | None = None
     device: torch.device = CPU
     prefetch: ClassVar[bool] = True  # decoding and tokenising take time

@@ -50,7 +50,7 @@ def read_text_tuples(
     """Take pairs of texts and their negatives from a table.
 
     Negatives are found in columns called negative, negative_1, negative_2 and so on, or neg, which may hold lists; in
-    negative_passages, as Tevatron has it; and in the column of answers, if a column label, or labels for lists, says 0
+    negative_passages, as in Tevatron; and in the column of answers, if a column label, or labels for lists, says 0
     there. Rows with the same pair are one pair with the negatives of all of them.
 
     Args:

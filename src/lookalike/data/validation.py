@@ -50,7 +50,7 @@ class TrainingSubset:
     @property
     def num_negatives(self) -> int:
         """As for the whole part."""
-        return getattr(self.part, "num_negatives", 0)  # parts of users may know nothing of them
+        return getattr(self.part, "num_negatives", 0)  # a user's own part may not define it
 
     def negatives(self, ids: Tensor, seed: int) -> Any:
         """Return explicit negatives, as in the whole part."""
@@ -155,7 +155,7 @@ def validated_on(data: RetrievalData, other: RetrievalData) -> RetrievalData:
 def _is_held_out(labels: Tensor, share: float) -> Tensor:
     """Return for each sample whether its label is among the share with the smallest hashes, bool [n]."""
     names, places = np.unique(labels.numpy(), return_inverse=True)
-    with np.errstate(over="ignore"):  # wraps around, as it should
+    with np.errstate(over="ignore"):  # wrapping around is intended
         hashes = splitmix64(STEP * (names.astype(np.uint64) + np.uint64(1)))
     is_held = np.zeros(len(names), bool)
     is_held[np.argsort(hashes, kind="stable")[: round(share * len(names))]] = True
@@ -180,7 +180,7 @@ def _check_enough(
 
 
 def _without_positives(lists: Lists, labels: Tensor) -> Lists:
-    """Drop ids that have the label of their row: they are to be found, and not to be hidden."""
+    """Drop ids that have the label of their row: they should be found, not hidden."""
     rows, ids = row_numbers(lists), lists[1]
     differs = labels[rows] != labels[ids]
     return _lists_of(rows[differs], ids[differs], len(labels))

@@ -41,7 +41,7 @@ class HardNegatives(Callback):  # type: ignore[misc]
 
     For a warm start, give the module a method `embedding_step(batch, batch_idx)` that returns the same dictionary
     without the loss. Before the first epoch, unless the sampler's `warm_start` is False, the callback passes the
-    training set through it once, in batches of any samples, without gradients and in evaluation mode.
+    training set through it once, in arbitrary batches, without gradients and in evaluation mode.
 
     Args:
         sampler: The `batch_sampler` of the training loader.

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("lookalike")
 
-SMALLEST, LARGEST = 64, 256  # samples embedded at a time; losses that cache take batches of any size
+SMALLEST, LARGEST = 64, 256  # samples embedded at a time; losses that cache gradients train on batches of any size
 
 
 def embedding_batch(batch_size: int) -> int:
@@ -40,7 +40,7 @@ def own_batches(order: Sequence[int], batch_size: int) -> list[list[int]]:
     """
     rank, world_size = ranks.world()
     count = -(-len(order) // world_size)
-    own = [*order[rank::world_size], order[0]][:count]  # models that are spread over ranks embed in step
+    own = [*order[rank::world_size], order[0]][:count]  # models that are sharded over ranks must embed in step
     batches = [own[start : start + batch_size] for start in range(0, count, batch_size)]
     random.Random(0).shuffle(batches)  # noqa: S311 - not for cryptography
     return batches
@@ -57,7 +57,7 @@ def observe_all(
 ) -> None:
     """Let a sampler observe its whole training set before the first epoch.
 
-    If that is interrupted, the sampler forgets what it has observed: it would compose the epoch from that.
+    If that is interrupted, the sampler forgets what it has observed, so that no epoch is composed from part of the data.
 
     Args:
         sampler: One that wants a warm start.

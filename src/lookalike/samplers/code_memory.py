@@ -97,7 +97,7 @@ class CodeMemory(Memory):
             reservoir.exchange()
 
     def take_flips(self) -> float | None:
-        """Return the fraction of bits that flipped between two looks at a sample since the last call, on all ranks."""
+        """Return the fraction of bits that flipped between observations since the last call, on all ranks."""
         mine = torch.stack([stream.take_flips() for stream in self.streams.values()]).sum(0)
         flipped, bits = (ranks.add_up(mine) if ranks.is_distributed() else mine).tolist()
         return flipped / bits if bits else None

@@ -146,7 +146,7 @@ class Composition:
         return Composed(torch.from_numpy(ids), offsets, torch.tensor(len(batches.left_out)))
 
     def shuffle_rest(self, pairing: Pairing, composed: Composed, first: int, seeds: list[int]) -> Composed:
-        """Make the batches from the one numbered `first` on random: the same pairs, in batches of the same sizes."""
+        """Shuffle the epoch from batch `first` on: the same pairs, in random batches of the same sizes."""
         start, width = int(composed.offsets[first]), pairing.ids_per_pair
         done, rest = composed.ids[:start], composed.ids[start:].numpy()
         pairs = Pairs(rest[::width], rest[width - 1 :: width])
@@ -166,7 +166,7 @@ class Composition:
 
 
 def warn_of_left_out(composed: Composed, drop_last: bool, multiple: int) -> None:
-    """Warn of pairs that are in no batch, unless they were to be expected."""
+    """Warn of pairs that are in no batch, unless some must be."""
     if composed.num_left_out and not drop_last and multiple == 1:
         logger.warning(
             "%d pairs are left out of each epoch, different ones each time: their labels have more pairs than there "

@@ -42,7 +42,7 @@ class Memory:
         """Prepare what was written for the composition of an epoch."""
 
     def take_flips(self) -> float | None:
-        """Return the fraction of bits that flipped between two looks at a sample since the last call, on all ranks.
+        """Return the fraction of bits that flipped between observations of a sample since the last call, on all ranks.
 
         Every rank calls it. None if no sample was seen twice, or no codes are kept.
         """

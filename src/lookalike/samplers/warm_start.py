@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger("lookalike")
 
 WarmStartMode = bool | Literal["auto"]
-WARM_HARDNESS = 0.5  # in a single epoch of hard batches alone a model forgets what is far away; docs/batches.md
+WARM_HARDNESS = 0.5  # in an epoch of nothing but hard batches, a model forgets what is far away; docs/batches.md
 LOOKS = 32  # at the bits that flip, in the first epoch
-MOST_FLIPS = 0.35  # fraction of the bits that may differ between two looks at a sample; docs/batches.md has why
+MOST_FLIPS = 0.35  # fraction of the bits that may differ between two observations of a sample; docs/batches.md says why
 
 
 class WarmStart:
@@ -30,8 +30,8 @@ class WarmStart:
 
     Args:
         mode: True always uses it, False never. "auto" uses it if the codes show that the model finds its positives, and
-            gives it up for the rest of the epoch if so many bits flip between two looks at a sample that the learning
-            rate must be tearing the model apart.
+            gives it up for the rest of the epoch if so many bits flip between two observations of a sample that the
+            learning rate must be tearing the model apart.
         hardness: The most hardness of an epoch that is composed from codes observed before it.
 
     Raises:
@@ -44,7 +44,7 @@ class WarmStart:
         self.mode, self.hardness = mode, Range(0, 1, with_high=True).check("warm_hardness", hardness)
         self.readiness: Readiness | None = None  # on rank 0, once "auto" has measured it
         self.is_used: bool | None = None  # None before the first epoch is composed
-        self.flips: list[float] = []  # fraction of the bits that differed between two looks at a sample, look by look
+        self.flips: list[float] = []  # at each look, the fraction of the bits that differed between observations
         self._last_look = 0  # the batch before which the bits that flipped were last looked at
 
     def begin(self, memory: Memory, pairing: Pairing) -> bool:
@@ -69,7 +69,7 @@ class WarmStart:
             DECISIVE_RANK,
             "ready, and the first epoch is mined"
             if self.readiness.is_ready
-            else "not ready, the first epoch is random",
+            else "not ready, and the first epoch is random",
         )
         return self.readiness.is_ready
 
@@ -80,7 +80,7 @@ class WarmStart:
         return replace(composition, hardness=min(composition.hardness, self.hardness))
 
     def must_stop(self, memory: Memory, batch: int, num_batches: int) -> bool:
-        """Return whether the rest of the first epoch, from a batch on, must do without. Every rank calls it."""
+        """Return whether to give the warm start up from a batch of the first epoch on; every rank calls it."""
         if not self.is_used or batch <= self._last_look or batch % max(1, num_batches // LOOKS):
             return False
         self._last_look = batch
@@ -91,9 +91,9 @@ class WarmStart:
         self.is_used = False
         if ranks.world()[0] == 0 and self.flips[0] <= MOST_FLIPS:
             logger.warning(
-                "%.0f%% of the bits of a code flip between two looks at a sample, %.0f%% when the epoch began: the "
-                "learning rate seems too high for this model. The rest of the first epoch is random; lower the "
-                "learning rate or warm it up longer.",
+                "%.0f%% of the bits of a code flip between two observations of a sample, up from %.0f%% when the epoch "
+                "began: the learning rate seems too high for this model. The rest of the first epoch is random; lower "
+                "the learning rate or warm it up longer.",
                 100 * flips,
                 100 * self.flips[0],
             )

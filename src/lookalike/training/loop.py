@@ -75,7 +75,7 @@ class TrainingLoop:
         self.train_part = data.train.to(device)
         n, lists = self.sampler.num_samples, data.train_exclude
         self.exclude = None if lists is None else checked_lists("exclude", lists, n, n, torch.device("cpu"))
-        has_negatives = getattr(data.train, "num_negatives", 0) > 0  # parts of users may know nothing of them
+        has_negatives = getattr(data.train, "num_negatives", 0) > 0  # a user's own part may not define it
         self.explicit = ExplicitNegatives(data.train, self.exclude) if has_negatives else None
         self.model, self.criterion = model.to(device), make_loss(settings).to(device)
         self.optimizer = make_optimizer([self.model, self.criterion], settings, device)
@@ -84,7 +84,7 @@ class TrainingLoop:
             self.model,
             settings,
             self.precision,
-            lambda: self.check(),  # noqa: PLW0108 - the one of that time
+            lambda: self.check(),  # noqa: PLW0108 - it may be set later
             progress=progress,
         )
         self.evaluator = Evaluator(data, settings, device, self.embedder.embed)

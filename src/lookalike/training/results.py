@@ -59,7 +59,7 @@ class EpochMetrics:
 
 
 def best_epoch(epochs: Sequence[EpochMetrics]) -> EpochMetrics | None:
-    """Return the best epoch on the validation part, the first among equals; epoch 0, before training, does not count.
+    """Return the best epoch on the validation part, the earliest of equals; epoch 0, before training, does not count.
 
     Returns None if no epoch was validated.
     """

@@ -90,20 +90,20 @@ class Settings:
     label_smoothing: float = 0.1
     """Fraction of the target that InfoNCE spreads over the whole batch."""
     mask_above: float | None = None
-    """Leave likely false negatives out of the loss: those that are more similar than this fraction of the positive's
-    similarity, such as 0.95."""
+    """Leave likely false negatives out of the loss: those whose similarity exceeds this fraction of the positive's,
+    such as 0.95."""
     hardness: float = 1.0
     """Fraction of a batch that consists of hard negatives; ignored by "random" and "batchhard"."""
     neighbourhood: int | Literal["auto"] | None = "auto"
-    """Pairs per neighbourhood: a larger batch holds several neighbourhoods of lookalikes, a smaller one is one. "auto"
-    makes a batch of up to 64 pairs one neighbourhood and composes larger ones of 32; None makes every batch one.
-    Ignored by "random", "batchhard" and the method "sample4geo"."""
+    """Pairs per neighbourhood: a larger batch holds several neighbourhoods of lookalikes, a smaller one is a single
+    neighbourhood. "auto" makes a batch of up to 64 pairs a single one and fills larger batches with neighbourhoods of
+    32; None makes every batch a single one. Ignored by "random", "batchhard" and the method "sample4geo"."""
     warm_start: WarmStart = "auto"
     """Embed the training set once before the first epoch, so that it is mined too: on, off, or auto, which uses the
     codes only if they show that the model is ready for hard batches. Ignored unless the sampler is "lsh"."""
     warm_hardness: float = 0.5
-    """Fraction of a batch that consists of hard negatives in a first epoch composed from a warm start, if it is less
-    than hardness; ignored unless the sampler is "lsh"."""
+    """Hardness of a first epoch that is composed from a warm start, unless hardness is lower still; ignored unless the sampler
+    is "lsh"."""
     method: Method = "growth"
     """How to compose batches from neighbours: growth or sample4geo; ignored by "random" and "batchhard"."""
     guard: float | None = None

@@ -48,7 +48,7 @@ def test_another_split_validates(tmp_path):
     assert [x.tolist() for x in data.validation_positives] == [[0, 2, 3], [11, 12, 29]]
     assert data.test.queries(torch.tensor([0, 1])) == ["question 70", "question 71"]
     assert data.checksum != plain.checksum
-    with pytest.raises(ValueError, match="validation=dev is what the test is on: choose another split"):
+    with pytest.raises(ValueError, match="validation=dev is the split to test on: choose another split"):
         load_data("msmarco", root, validation="dev")
 
 

@@ -69,7 +69,7 @@ def read(
     from lookalike.data.retrieval import RetrievalData
 
     if validation == split:
-        raise ValueError(f"validation={split} is what the test is on: choose another split for one of them.")
+        raise ValueError(f"validation={split} is the split to test on: choose another split for one of them.")
 
     passages = Lines(ROOT.find(root, "collection.tsv"), progress=progress)
     questions = Lines(ROOT.find(root, "queries.train.tsv"), progress=progress)

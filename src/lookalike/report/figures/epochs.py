@@ -38,7 +38,7 @@ class Line(NamedTuple):
 
 CURVES: tuple[tuple[Callable[[EpochMetrics], float | None], Measure], ...] = (
     (
-        lambda epoch: None if epoch.validation else epoch.quality.get("recall@1"),  # or else of the best epoch alone
+        lambda epoch: None if epoch.validation else epoch.quality.get("recall@1"),  # else only the best is tested
         Measure("Recall@1", "Fraction of queries whose nearest reference is a correct one.", FRACTIONS, percent),
     ),
     (
