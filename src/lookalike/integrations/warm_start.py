@@ -57,7 +57,7 @@ def observe_all(
 ) -> None:
     """Let a sampler observe its whole training set before the first epoch.
 
-    If that is interrupted, the sampler forgets what it has observed, so that no epoch is composed from part of the data.
+    If that is interrupted, the sampler forgets what it has observed, so that no epoch is composed from a part of it.
 
     Args:
         sampler: One that wants a warm start.

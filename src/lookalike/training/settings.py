@@ -102,8 +102,8 @@ class Settings:
     """Embed the training set once before the first epoch, so that it is mined too: on, off, or auto, which uses the
     codes only if they show that the model is ready for hard batches. Ignored unless the sampler is "lsh"."""
     warm_hardness: float = 0.5
-    """Hardness of a first epoch that is composed from a warm start, unless hardness is lower still; ignored unless the sampler
-    is "lsh"."""
+    """Hardness of a first epoch that is composed from a warm start, unless hardness is lower still; ignored unless the
+    sampler is "lsh"."""
     method: Method = "growth"
     """How to compose batches from neighbours: growth or sample4geo; ignored by "random" and "batchhard"."""
     guard: float | None = None
