@@ -135,7 +135,10 @@ def cost() -> str:
                     ]
                 )
     header = ["data", "", "an epoch", "a warm start before it", "mining in it"]
-    return f"{markdown(header, lines)}\n\n{_conditions('cost', result)}"
+    machine = next(iter(result["parts"].values()))["machine"]
+    where = machine.get("gpu") or machine["processor"]
+    note = f"One run at a time, alone on the machine ({where}); from `benchmarks/results/cost.json`.{_missing(result)}"
+    return f"{markdown(header, lines)}\n\n{note}"
 
 
 def one_epoch_figure() -> str:
@@ -181,12 +184,19 @@ def _conditions(name: str, result: dict[str, Any]) -> str:
     runs = sorted({row["runs"] for each in result["parts"].values() for row in each["rows"]})
     seeds = f"{runs[0]} to {runs[-1]} seeds" if len(runs) > 1 else f"{runs[0]} seed{'s' if runs[0] > 1 else ''}"
     description = part["description"]
-    missing = dict.fromkeys(each.split(": ", 1)[1].rsplit(", seed", 1)[0] for each in result["missing"])
-    left_out = f" Not trained, or not with every seed or batch size: {'; '.join(missing)}." if missing else ""
     return (
         f"{description[0].upper()}{description[1:]}. {part['encoder']}; {seeds}, in points, ± standard deviation; "
-        f"{where}, {shared}; from `benchmarks/results/{name}.json`.{left_out}"
+        f"{where}, {shared}; from `benchmarks/results/{name}.json`.{_missing(result)}"
     )
+
+
+def _missing(result: dict[str, Any]) -> str:
+    """Name the parts without any run, and the rows that have fewer than declared."""
+    cells = [each.rsplit(", seed", 1)[0].split(": ", 1) for each in result["missing"]]
+    parts = dict.fromkeys(part for part, _ in cells if part not in result["parts"])
+    rows = dict.fromkeys(row for part, row in cells if part in result["parts"])
+    left_out = f" Not trained: {'; '.join(parts)}." if parts else ""
+    return left_out + (f" Not trained, or not with every seed or batch size: {'; '.join(rows)}." if rows else "")
 
 
 SHOWN_TABLES: dict[str, Callable[[], str]] = {
