@@ -32,7 +32,8 @@ def table(name: str, metrics: tuple[str, ...] = tuple(SHOWN)) -> str:
         return ""
     parts = result["parts"]
     samplers = dict.fromkeys(row["sampler"] for part in parts.values() for row in part["rows"])
-    header = ["", *(f"{SHOWN[metric]}, {part.split(',')[0]}" for part in parts for metric in metrics)]
+    names = {part: part.split(",")[0].removesuffix(" per batch") for part in parts}
+    header = ["", *(f"{SHOWN[metric]}, {names[part]}" for part in parts for metric in metrics)]
     lines = []
     for sampler in samplers:
         cells = []
@@ -53,16 +54,12 @@ def overview() -> str:
             rows = {row["sampler"]: row for row in part["rows"]}
             ours = next((name for name in (DEFAULT, SMALL) if name in rows), None)
             size = next(iter(part["settings"].values()))["pairs_per_batch"]
-            first, tenth = (
-                [f"{100 * rows[name][metric]['mean']:.1f}" if name in rows else "" for name in (RANDOM, PAPER, ours)]
-                for metric in ("recall@1", "recall@10")
-            )
-            first[-1] += " *" if ours == SMALL else ""
-            lines.append([data, size, _mean(rows[ZERO_SHOT]), *first, _above(rows, ours), *tenth])
+            shown = [_both(rows[name]) if name in rows else "" for name in (ZERO_SHOT, RANDOM, PAPER, ours)]
+            shown[-1] += " *" if ours == SMALL else ""
+            lines.append([data, size, *shown, _above(rows, ours)])
     if not lines:
         return ""
-    header = ["data", "pairs per batch", "R@1 before", "random", "the paper's", "default", "default over the paper's"]
-    header += ["R@10 random", "the paper's", "default"]
+    header = ["R@1 / R@10", "pairs per batch", "before", "random", "the paper's LSH", "default", "R@1 over the paper's"]
     note = (
         "In points, 3 seeds, ± standard error of the difference. * neighbourhoods of 32, which are not the default in "
         "batches of 64. From `benchmarks/results/quality_*.json`."
@@ -161,6 +158,10 @@ def _percent(spread: dict[str, Any]) -> str:
 
 def _mean(row: dict[str, Any]) -> str:
     return f"{100 * row['recall@1']['mean']:.1f}"
+
+
+def _both(row: dict[str, Any]) -> str:
+    return f"{_mean(row)} / {100 * row['recall@10']['mean']:.1f}"
 
 
 def _above(rows: dict[str, dict[str, Any]], ours: str | None) -> str:

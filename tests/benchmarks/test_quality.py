@@ -135,7 +135,11 @@ def test_tables_show_results(tmp_path, monkeypatch):
     assert lines[0].count("MRR@10, ") == 2
     assert [line.split(" | ")[0] for line in lines[2:5]] == ["| before training", "| random", "| exact incremental"]
     assert lines[-1].endswith("16 runs at a time; from `benchmarks/results/quality_medquad.json`.")
-    assert shown.overview().splitlines()[2].startswith("| medquad | 64 | 10.0 | 35.8 | 37.1 | 38.3 | +1.2")
+    assert (
+        shown.overview()
+        .splitlines()[2]
+        .startswith("| medquad | 64 | 10.0 / 10.0 | 35.8 / 35.8 | 37.1 / 37.1 | 38.3 / 38.3 | +1.2")
+    )
     assert len(shown.table("emoji_rates", ("recall@1",)).splitlines()[0].split("|")) == 6
     assert "| medquad | default | 1.5 s | 0.5 s, 33% | 0.00 s, 0.0% |" in shown.cost()
 
