@@ -78,7 +78,7 @@ def readiness() -> str:
         low, high = f"{min(shares[data]):.2f}", f"{max(shares[data]):.2f}"
         lines.append([marked, low if low == high else f"{low} to {high}", len(shares[data]), _outcome(found.get(data))])
     header = ["data", "positive nearer than the 32nd negative", "runs", "the first epoch"]
-    note = f"* not looked at before the rule was frozen. From `benchmarks/results/{READINESS}.json` and `{FLIPS}`."
+    note = f"Marked *: not looked at before the rule was frozen. From `benchmarks/results/{READINESS}.json` and `{FLIPS}`."
     return f"{markdown(header, lines)}\n\n{note}"
 
 
