@@ -78,7 +78,8 @@ def readiness() -> str:
         low, high = f"{min(shares[data]):.2f}", f"{max(shares[data]):.2f}"
         lines.append([marked, low if low == high else f"{low} to {high}", len(shares[data]), _outcome(found.get(data))])
     header = ["data", "positive nearer than the 32nd negative", "runs", "the first epoch"]
-    note = f"Marked *: not looked at before the rule was frozen. From `benchmarks/results/{READINESS}.json` and `{FLIPS}`."
+    files = f"`benchmarks/results/{READINESS}.json` and `{FLIPS}`"
+    note = f"Marked *: not looked at before the rule was frozen. From {files}."
     return f"{markdown(header, lines)}\n\n{note}"
 
 
