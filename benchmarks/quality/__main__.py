@@ -3,6 +3,7 @@
 python -m benchmarks.quality tables INPUTS [--only NAME,...] [--limit SECONDS] [--out FOLDER | --record]
 python -m benchmarks.quality run CELLS.yaml INPUTS [--limit SECONDS] [--out FOLDER]
 python -m benchmarks.quality figure [--out FILE]
+python -m benchmarks.quality readiness --known FILE ... [--out FILE | --record]
 
 INPUTS holds what `benchmarks.prepare` makes, or what it makes that from. A cell that fails or is stopped does not
 affect the others; run the same command again to resume. Runs share the machine, so their times are not comparable,
@@ -24,6 +25,7 @@ from benchmarks.mps import shared_gpu
 from benchmarks.prepare.inputs import make_from_folder
 from benchmarks.quality.cells import Cell, distinct, read_cells
 from benchmarks.quality.declared import ALONE, TABLES, cells_of
+from benchmarks.quality.explored import READINESS, collected
 from benchmarks.quality.figure import FIGURE, draw
 from benchmarks.quality.pool import Pool, trained
 from benchmarks.quality.records import KEPT, Records
@@ -104,6 +106,17 @@ def figure(
     print(f"Written: {path}")
 
 
+def readiness(
+    known: Annotated[tuple[Path, ...], arg(help=f"Files {KEPT} of finished runs.")],
+    out: record.Out = None,
+    committed: record.Record = False,
+) -> None:
+    """Collect what warm starts saw: how often positives beat negatives, and how many bits flipped."""
+    path = record.destination(READINESS, out, committed)
+    write_text(path, json.dumps(collected(known), indent=1) + "\n")
+    print(f"Written: {path}")
+
+
 def _is_wanted(cell: Cell, rows: str | None, seeds: int | None) -> bool:
     return (rows is None or cell.row in rows.split(";")) and (seeds is None or cell.settings.seed < seeds)
 
@@ -156,4 +169,6 @@ def _end(text: str, lines: int = 4) -> str:
 
 
 if __name__ == "__main__":
-    subcommand_cli_from_dict({"tables": tables, "run": run, "figure": figure}, config=(FlagCreatePairsOff,))
+    subcommand_cli_from_dict(
+        {"tables": tables, "run": run, "figure": figure, "readiness": readiness}, config=(FlagCreatePairsOff,)
+    )

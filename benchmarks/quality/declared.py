@@ -84,17 +84,17 @@ def _one_epoch(data: str) -> list[dict[str, Any]]:
 
 
 def _masked() -> list[dict[str, Any]]:
-    entries: list[dict[str, Any]] = [
+    return [
         {
             "data": "glyphs",
             "part": "glyphs, identical shapes labelled apart",
             "data_options": {"merge_identical": False},
             "seeds": SEEDS,
-        },
-        {"data": "emoji", "part": "emoji", "seeds": 1},
+            "settings": {"evaluate_every": 0},
+            "rows": {**DEFAULT, **MASKED},
+            "turn": 1,
+        }
     ]
-    shared = {"settings": {"evaluate_every": 0}, "rows": {**DEFAULT, **MASKED}, "turn": 1}
-    return [{**entry, **shared} for entry in entries]
 
 
 def _high_rate() -> list[dict[str, Any]]:

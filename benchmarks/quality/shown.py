@@ -9,58 +9,105 @@ from typing import Any
 
 from benchmarks import record
 from benchmarks.markdown import markdown
-from benchmarks.quality.declared import ALONE, QUALITY, TABLES
+from benchmarks.quality.declared import ALONE, ONE_EPOCH, QUALITY, TABLES
+from benchmarks.quality.explored import exploration, flips, readiness
 from benchmarks.quality.figure import FIGURE
+from lookalike.training.comparison_results import ZERO_SHOT
 
 SHOWN = {"recall@1": "R@1", "recall@10": "R@10", "mrr@10": "MRR@10"}
-DEFAULT, PAPER = "default", "the paper's LSH, 512 bits"
+RANDOM, DEFAULT, PAPER = "random", "default", "the paper's LSH, 512 bits"
+SMALL = "default, but neighbourhoods of 32"
 DOCS = Path(__file__).parents[2] / "docs"
 
 
-def table(name: str, metrics: tuple[str, ...] = tuple(SHOWN), quality: str | None = None) -> str:
+def table(name: str, metrics: tuple[str, ...] = tuple(SHOWN)) -> str:
     """Show every row of a table, with some metrics for each of its parts.
 
     Args:
         name: Name of the table.
         metrics: The metrics.
-        quality: The entry of a row that holds them; None if the row does.
     """
     result = _read(name)
     if result is None:
         return ""
     parts = result["parts"]
     samplers = dict.fromkeys(row["sampler"] for part in parts.values() for row in part["rows"])
-    header = ["", *(f"{SHOWN[metric]}, {part}" for part in parts for metric in metrics)]
+    names = {part: part.split(",")[0].removesuffix(" per batch") for part in parts}
+    header = ["", *(f"{SHOWN[metric]}, {names[part]}" for part in parts for metric in metrics)]
     lines = []
     for sampler in samplers:
         cells = []
         for part in parts.values():
             row: dict[str, Any] = next((row for row in part["rows"] if row["sampler"] == sampler), {})
-            values = row if quality is None else row.get(quality, {})
-            cells += [_percent(values[metric]) if metric in values else "" for metric in metrics]
+            cells += [_percent(row[metric]) if metric in row else "" for metric in metrics]
         if any(cells):
             lines.append([sampler, *cells])
     return f"{markdown(header, lines)}\n\n{_conditions(name, result)}"
 
 
 def overview() -> str:
-    """Show recall@1 of all tables of quality, and how far the default is above the paper's LSH."""
+    """Show the rows that decide of all tables of quality, and how far the default is above the paper's LSH."""
     lines: list[list[Any]] = []
-    samplers: dict[str, None] = {}
-    found = {data: result for data in QUALITY if (result := _read(f"quality_{data}")) is not None}
-    if not found:
-        return ""
-    for result in found.values():
-        for part in result["parts"].values():
-            samplers |= dict.fromkeys(row["sampler"] for row in part["rows"] if row["sampler"] != DEFAULT)
-    for data, result in found.items():
-        for part in result["parts"].values():
-            rows = {row["sampler"]: row["recall@1"] for row in part["rows"]}
+    for data in QUALITY:
+        result = _read(f"quality_{data}")
+        for part in [] if result is None else result["parts"].values():
+            rows = {row["sampler"]: row for row in part["rows"]}
+            ours = next((name for name in (DEFAULT, SMALL) if name in rows), None)
             size = next(iter(part["settings"].values()))["pairs_per_batch"]
-            shown = [f"{100 * rows[each]['mean']:.1f}" if each in rows else "" for each in (*samplers, DEFAULT)]
-            lines.append([data, size, *shown, _above(rows)])
-    header = ["R@1", "pairs per batch", *samplers, DEFAULT, "default over the paper's"]
-    return f"{markdown(header, lines)}\n\nIn points, ± standard error; from `benchmarks/results/quality_*.json`."
+            shown = [_both(rows[name]) if name in rows else "" for name in (ZERO_SHOT, RANDOM, PAPER, ours)]
+            shown[-1] += " *" if ours == SMALL else ""
+            lines.append([data, size, *shown, _above(rows, ours)])
+    if not lines:
+        return ""
+    header = ["R@1 / R@10", "pairs per batch", "before", "random", "the paper's LSH", "default", "R@1 over the paper's"]
+    note = (
+        "In points, 3 seeds, ± standard error of the difference. * neighbourhoods of 32, which are not the default in "
+        "batches of 64. From `benchmarks/results/quality_*.json`."
+    )
+    return f"{markdown(header, lines)}\n\n{note}"
+
+
+def one_epoch() -> str:
+    """Show what a single epoch brings over random batches, in R@1 and in R@10."""
+    lines: list[list[Any]] = []
+    for data in ONE_EPOCH:
+        result = _read(f"one_epoch_{data}")
+        for part in [] if result is None else result["parts"].values():
+            rows = {row["sampler"]: row for row in part["rows"]}
+            cells = [next(iter(part["settings"].values()))["pairs_per_batch"]]
+            for metric in ("recall@1", "recall@10"):
+                cells += [_percent(rows[name][metric]) for name in (RANDOM, DEFAULT)]
+                cells += [_difference(rows[DEFAULT][metric], rows[RANDOM][metric])]
+            lines.append([data, *cells])
+    if not lines:
+        return ""
+    header = ["data", "pairs per batch", "R@1 random", "default", "difference", "R@10 random", "default", "difference"]
+    note = (
+        "One epoch, 3 seeds, in points, ± standard deviation, of differences the standard error; from "
+        "`benchmarks/results/one_epoch_*.json`."
+    )
+    return f"{markdown(header, lines)}\n\n{note}"
+
+
+def rates() -> str:
+    """Show learning rates by what they reach on the validation part."""
+    lines = []
+    for data in QUALITY:
+        result = _read(f"rates_{data}")
+        for part, content in [] if result is None else result["parts"].items():
+            for row in content["rows"]:
+                if "validation" in row:
+                    before = f"{100 * row['by_epoch'][0][0]:.1f}"
+                    validated = [f"{100 * row['validation'][metric]['mean']:.1f}" for metric in ("recall@1", "mrr@10")]
+                    lines.append([data, part.split()[-1], row["sampler"], before, *validated, _mean(row)])
+    if not lines:
+        return ""
+    header = ["data", "learning rate", "", "validation R@1 before", "R@1", "MRR@10", "test R@1"]
+    note = (
+        "One seed, a fifth of the training classes held out, the better of two evaluated epochs by MRR@10; from "
+        "`benchmarks/results/rates_*.json`."
+    )
+    return f"{markdown(header, lines)}\n\n{note}"
 
 
 def cost() -> str:
@@ -85,10 +132,13 @@ def cost() -> str:
                     ]
                 )
     header = ["data", "", "an epoch", "a warm start before it", "mining in it"]
-    return f"{markdown(header, lines)}\n\n{_conditions('cost', result)}"
+    machine = next(iter(result["parts"].values()))["machine"]
+    where = machine.get("gpu") or machine["processor"]
+    note = f"One run at a time, alone on the machine ({where}); from `benchmarks/results/cost.json`.{_missing(result)}"
+    return f"{markdown(header, lines)}\n\n{note}"
 
 
-def one_epoch() -> str:
+def one_epoch_figure() -> str:
     """Show the figure of one-epoch runs, if it was drawn."""
     if not (DOCS / FIGURE).exists():
         return ""
@@ -106,14 +156,26 @@ def _percent(spread: dict[str, Any]) -> str:
     return f"{100 * spread['mean']:.2f}{deviation}"
 
 
-def _above(rows: dict[str, dict[str, Any]]) -> str:
-    if DEFAULT not in rows or PAPER not in rows:
+def _mean(row: dict[str, Any]) -> str:
+    return f"{100 * row['recall@1']['mean']:.1f}"
+
+
+def _both(row: dict[str, Any]) -> str:
+    return f"{_mean(row)} / {100 * row['recall@10']['mean']:.1f}"
+
+
+def _above(rows: dict[str, dict[str, Any]], ours: str | None) -> str:
+    if ours is None or PAPER not in rows:
         return ""
-    ours, theirs = rows[DEFAULT], rows[PAPER]
+    return _difference(rows[ours]["recall@1"], rows[PAPER]["recall@1"])
+
+
+def _difference(ours: dict[str, Any], theirs: dict[str, Any]) -> str:
+    points = f"{100 * (ours['mean'] - theirs['mean']):+.1f}"
     if ours["sd"] is None or theirs["sd"] is None:
-        return f"{100 * (ours['mean'] - theirs['mean']):+.1f}"
+        return points
     error = math.sqrt(sum(each["sd"] ** 2 / len(each["values"]) for each in (ours, theirs)))
-    return f"{100 * (ours['mean'] - theirs['mean']):+.1f} ± {100 * error:.1f}"
+    return f"{points} ± {100 * error:.1f}"
 
 
 def _conditions(name: str, result: dict[str, Any]) -> str:
@@ -125,8 +187,17 @@ def _conditions(name: str, result: dict[str, Any]) -> str:
     description = part["description"]
     return (
         f"{description[0].upper()}{description[1:]}. {part['encoder']}; {seeds}, in points, ± standard deviation; "
-        f"{where}, {shared}; from `benchmarks/results/{name}.json`."
+        f"{where}, {shared}; from `benchmarks/results/{name}.json`.{_missing(result)}"
     )
+
+
+def _missing(result: dict[str, Any]) -> str:
+    """Name the parts without any run, and the rows that have fewer than declared."""
+    cells = [each.rsplit(", seed", 1)[0].split(": ", 1) for each in result["missing"]]
+    parts = dict.fromkeys(part for part, _ in cells if part not in result["parts"])
+    rows = dict.fromkeys(row for part, row in cells if part in result["parts"])
+    left_out = f" Not trained: {'; '.join(parts)}." if parts else ""
+    return left_out + (f" Not trained, or not with every seed or batch size: {'; '.join(rows)}." if rows else "")
 
 
 SHOWN_TABLES: dict[str, Callable[[], str]] = {
@@ -137,9 +208,11 @@ SHOWN_TABLES: dict[str, Callable[[], str]] = {
         if name not in ALONE and not name.startswith(("compare_", "rates_", "emoji_rates"))
     },
     "emoji_rates": partial(table, "emoji_rates", ("recall@1",)),
-    **{
-        name: partial(table, name, ("recall@1", "mrr@10"), "validation") for name in TABLES if name.startswith("rates_")
-    },
+    "rates": rates,
     "one_epoch": one_epoch,
+    "one_epoch_figure": one_epoch_figure,
     "cost": cost,
+    "exploration": exploration,
+    "flips": flips,
+    "readiness": readiness,
 }

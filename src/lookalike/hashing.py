@@ -35,7 +35,8 @@ class SignHasher(nn.Module):
         dim: Dimension of the embeddings.
         bits: Length of the codes, a multiple of 8. Beyond `dim`, further independent rotations are stacked.
         seed: Seed of the rotation.
-        center: Fraction of the running mean to subtract: 1 as in the paper, 0 for none. 0.5 is often better.
+        center: Fraction of the running mean to subtract: 1 as in the paper, 0 for none. Batches are composed with 1;
+            mining, which is after the nearest by cosine, takes 0.5, or 0 where scores are read from the codes.
         orthonormal: Use orthonormal rows (a Haar-random rotation) rather than independent Gaussian ones.
 
     Raises:

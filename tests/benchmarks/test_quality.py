@@ -9,6 +9,7 @@ import torch
 
 from benchmarks.quality import __main__ as command
 from benchmarks.quality import declared, shown
+from benchmarks.quality import explored as explored_tables
 from benchmarks.quality.cells import distinct, expanded, read_cells
 from benchmarks.quality.figure import draw
 from benchmarks.quality.pool import take_next
@@ -134,10 +135,13 @@ def test_tables_show_results(tmp_path, monkeypatch):
     assert lines[0].count("MRR@10, ") == 2
     assert [line.split(" | ")[0] for line in lines[2:5]] == ["| before training", "| random", "| exact incremental"]
     assert lines[-1].endswith("16 runs at a time; from `benchmarks/results/quality_medquad.json`.")
-    assert shown.overview().splitlines()[2].startswith("| medquad | 64 | 10.0 | 31.")
-    assert "+0." in shown.overview()
-    assert len(shown.table("emoji_rates", ("recall@1",)).splitlines()[0].split("|")) == 7
-    assert "| medquad | default | 2.0 s | 0.5 s, 25% | 0.50 s, 25.0% | 0.25 s, 12.50% |" in shown.cost()
+    assert (
+        shown.overview()
+        .splitlines()[2]
+        .startswith("| medquad | 64 | 10.0 / 10.0 | 35.8 / 35.8 | 37.1 / 37.1 | 38.3 / 38.3 | +1.2")
+    )
+    assert len(shown.table("emoji_rates", ("recall@1",)).splitlines()[0].split("|")) == 6
+    assert "| medquad | default | 1.5 s | 0.5 s, 33% | 0.00 s, 0.0% |" in shown.cost()
 
 
 def test_the_figure_is_drawn_from_results(tmp_path):
@@ -146,7 +150,49 @@ def test_the_figure_is_drawn_from_results(tmp_path):
     filled("one_epoch_medquad", tmp_path)
     draw(tmp_path / "figure.svg", tmp_path)
     drawn = (tmp_path / "figure.svg").read_text()
-    assert all(name in drawn for name in ("default", "offline triplets, 3 negatives", "random share", "medquad, 64"))
+    assert all(
+        name in drawn
+        for name in ("default", "offline triplets, 3 negatives", "random share", "Medical questions, batches of 64")
+    )
+
+
+def explored(hardness, recall, **more):
+    config = {"data": "texts", "sampler": "lsh", "epochs": 1, "pairs_per_batch": 64, "learning_rate": 5e-5}
+    config |= {"warm_start": "on", "x_probation": 0, "neighbourhood": 32, "center": 1.0, "hardness": hardness}
+    config |= {"mask_above": None, "model_options": {}, **more}
+    return json.dumps({"result": {"config": config, "metrics": {"recall@1": recall, "recall@10": 0.9}}}) + "\n"
+
+
+def test_runs_that_chose_the_defaults_are_shown_and_drawn(tmp_path, monkeypatch):
+    monkeypatch.setattr(shown.record, "RESULTS", tmp_path)
+    assert [explored_tables.exploration(), explored_tables.flips(), explored_tables.readiness()] == ["", "", ""]
+    equal = explored(0.75, 0.5) + explored(0.75, 0.6)
+    (tmp_path / "exploration.jsonl").write_text(equal + explored(1.0, 0.4, neighbourhood=None, warm_start="off"))
+    lines = explored_tables.exploration().splitlines()
+    assert lines[2:4] == [
+        "| debian | 64 | 5e-05 | 1 | first epoch random, one neighbourhood | 40.0 | 90.0 | 1 |",
+        "| debian | 64 | 5e-05 | 1 | warm start, neighbourhoods of 32, hardness 0.75 | 55.0 | 90.0 | 2 |",
+    ]
+    filled("one_epoch_debian", tmp_path)
+    content = json.loads((tmp_path / "one_epoch_debian.json").read_text())
+    for part in content["parts"].values():
+        part["rows"] = [row for row in part["rows"] if "share" not in row["sampler"]]
+    (tmp_path / "one_epoch_debian.json").write_text(json.dumps(content))
+    draw(tmp_path / "figure.svg", tmp_path)
+    assert ">0.25<" in (tmp_path / "figure.svg").read_text()
+
+
+def test_readiness_is_collected_from_kept_runs(tmp_path, monkeypatch):
+    notes = {"beats": {"32": 0.9}, "is_used": False, "flips": [0.3, 0.4]}
+    config = {"data": "folder", "pairs_per_batch": 16, "learning_rate": 1e-4, "epochs": 8, "seed": 0}
+    kept = [{"key": "a", "notes": notes, "result": {"config": config}}, {"key": "b", "notes": {}, "result": {}}]
+    (tmp_path / KEPT).write_text("".join(json.dumps(each) + "\n" for each in kept))
+    collected = explored_tables.collected([tmp_path / KEPT, tmp_path / KEPT])
+    (run,) = collected["runs"]
+    assert (run["data"], run["was_ready"], run["was_mined_to_the_end"]) == ("grocery", True, False)
+    (tmp_path / "readiness.json").write_text(json.dumps(collected))
+    monkeypatch.setattr(shown.record, "RESULTS", tmp_path)
+    assert "| grocery * | 0.90 | 1 | mined, given up at look 2 in 1 of 1 runs |" in explored_tables.readiness()
 
 
 def test_every_table_can_be_expanded():

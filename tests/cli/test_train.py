@@ -20,6 +20,7 @@ LONGER = ("--epochs", "16", *QUICK[2:])
 OTHERS = {  # a value for every setting that is not its default, and fits the others
     "sampler": "lsh",
     "bits": "auto",
+    "center": 0.5,
     "target_overlap": 0.4,
     "epochs": 2,
     "pairs_per_batch": 6,
@@ -32,6 +33,8 @@ OTHERS = {  # a value for every setting that is not its default, and fits the ot
     "mask_above": 0.95,
     "hardness": 0.75,
     "neighbourhood": 3,
+    "warm_start": "on",
+    "warm_hardness": 0.25,
     "method": "sample4geo",
     "guard": 0.95,
     "track_overlap": True,
@@ -296,7 +299,8 @@ def test_a_baseline_of_other_settings_is_refused_before_anything_is_trained(run_
 
 
 def test_it_chooses_its_bits(run_here, glyph_file, tmp_path):
-    code, out, err = run_here("train", glyph_file, *QUICK, "--bits", "auto", "--target-overlap", "0.3")
+    options = ("--bits", "auto", "--target-overlap", "0.3", "--warm-start", "off")
+    code, out, err = run_here("train", glyph_file, *QUICK, *options)
     assert (code, err) == (0, "")
     chosen = re.findall(r"^epoch .* (\d+) bits$", out, re.MULTILINE)
     assert chosen[0] == "1024"
@@ -382,3 +386,17 @@ def test_stopped_it_saves_and_says_how_to_continue(run_here, glyph_file, uninter
     assert f"stopped by {number.name}; everything is saved. Continue with: lookalike train --out {part} --re" in out
     assert run_here("train", "--out", part, "--resume")[0] == 0
     assert outcome(part) == outcome(uninterrupted)
+
+
+def test_the_papers_settings_have_one_name(run_here, glyph_file, tmp_path):
+    printed = yaml.safe_load(run_here("train", glyph_file, "--preset", "paper", "--print-config")[1])
+    plain = yaml.safe_load(run_here("train", glyph_file, "--print-config")[1])
+    changed = {name: value for name, value in printed.items() if value != plain.get(name)}
+    assert changed == {"preset": "paper", "neighbourhood": None, "warm_start": "off"}
+    typed = run_here("train", glyph_file, "--preset", "paper", "--warm-start", "on", "--print-config")[1]
+    assert yaml.safe_load(typed)["warm_start"] == "on"
+    (tmp_path / "again.yaml").write_text(typed)
+    assert run_here("train", glyph_file, "--config", tmp_path / "again.yaml", "--print-config")[1] == typed
+    code, _, err = run_here("train", glyph_file, "--preset", "thesis")
+    assert code == 2
+    assert "thesis" in err

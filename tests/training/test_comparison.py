@@ -49,9 +49,9 @@ def test_a_comparison_is_a_table_and_is_continued(glyphs, tmp_path, monkeypatch)
 def test_settings_by_name_are_rows(glyphs, tmp_path):
     samplers = {"half": replace(SETTINGS, hardness=0.5), "neighbourhoods of two": replace(SETTINGS, neighbourhood=2)}
     table = compared(DataSource(glyphs).load(), tmp_path, samplers, seeds=1)
-    assert names(tmp_path) == {"half-seed0", "four-neighbourhoods-seed0", "compare.json", "compare.md"}
+    assert names(tmp_path) == {"half-seed0", "neighbourhoods-of-two-seed0", "compare.json", "compare.md"}
     assert {name: each["neighbourhood"] for name, each in table.settings.items()} == {
-        "half": 32,
+        "half": "auto",
         "neighbourhoods of two": 2,
     }
 
