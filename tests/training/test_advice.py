@@ -132,7 +132,7 @@ def test_centring_is_shown_but_never_changed():
         assert found[1.0] > found[0.0] + 0.05
         assert advice.settings.center == center
         assert advice.bits == advice.plans[center].bits
-        remark = "Center stays 0: finding more neighbours before training has not made better models."
+        remark = "Center stays 0: finding more neighbours before training has not made better models overall."
         assert (remark in advice.text) == (center == 0)
 
 

@@ -102,7 +102,7 @@ def choose(settings: Settings, found: Findings) -> tuple[Settings, tuple[str, ..
         reasons.append(
             f"With {found.bits} bits, a center of {best:g} finds {overlap[best]:.1%} of the true neighbours, and "
             f"{settings.center:g} finds {overlap[settings.center]:.1%}. Center stays {settings.center:g}: finding more "
-            "neighbours before training has not made better models."
+            "neighbours before training has not made better models overall."
         )
     if found.random.cosine > NEAR * found.positive:
         reasons.append(
