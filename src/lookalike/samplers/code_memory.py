@@ -96,6 +96,12 @@ class CodeMemory(Memory):
         for reservoir in self.reservoirs.values():
             reservoir.exchange()
 
+    def forget(self) -> None:
+        """Forget everything, as if nothing had been written."""
+        for part in (*self.streams.values(), *self.reservoirs.values()):
+            part.forget()
+        self.bits, self.plan, self._has_chosen = self.max_bits, None, False
+
     def take_flips(self) -> float | None:
         """Return the fraction of bits that flipped between observations since the last call, on all ranks."""
         mine = torch.stack([stream.take_flips() for stream in self.streams.values()]).sum(0)

@@ -41,6 +41,9 @@ class Memory:
     def end_epoch(self, epoch: int) -> None:
         """Prepare what was written for the composition of an epoch."""
 
+    def forget(self) -> None:
+        """Forget everything, as if nothing had been written."""
+
     def take_flips(self) -> float | None:
         """Return the fraction of bits that flipped between observations of a sample since the last call, on all ranks.
 

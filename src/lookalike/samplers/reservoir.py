@@ -89,6 +89,13 @@ class Reservoir:
         self.seen.zero_()
         return usable
 
+    def forget(self) -> None:
+        """Forget everything, as if nothing had been written."""
+        self._arrivals.clear()
+        self.seen.zero_()
+        self.rows = None
+        self._state.update(rows=None)
+
     def state_dict(self) -> dict[str, Any]:
         """Return tensors that stay up to date, as `CodeStream` does."""
         self.flush()

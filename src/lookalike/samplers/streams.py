@@ -165,6 +165,19 @@ class CodeStream:
         self._fresh.zero_()
         self._update_state()
 
+    def forget(self) -> None:
+        """Forget everything, as if nothing had been written."""
+        self._arrivals.clear()
+        self.gathering.clear()
+        for tensor in (self.table.codes, self.table.marks, self._fresh, self._flipped):
+            tensor.zero_()
+        self.hasher = self._total = self._shared = None
+        self.gathering.rows = None
+        self._has_epoch_mean = self.has_collapsed = False
+        self._num_refused = self.refused_before = 0
+        if self._state:
+            self._update_state()
+
     def state_dict(self) -> dict[str, Any]:
         """Return codes, rotation and means as tensors that stay up to date: loaders request it before saving."""
         self._arrivals.flush()  # gathered rows stay gathered: a resumed run hashes the same rows together
