@@ -90,6 +90,7 @@ def test_a_data_set_gets_a_table_a_reason_and_a_command(run_here, tmp_path):
     assert found["positive beats 32nd negative"][0] == f"{advice['readiness']['beats']['32']:.0%}"
     assert found["hardest in a mined batch"][0] == f"cosine {advice['mined']['cosine']:.3f}"
     assert found["double with another label"][0] == f"{advice['false_negatives']['identical']:.1%}"
+    assert "neighbourhoods of 8" in {row[-1] for row in rows_of(out)}
     assert f"{advice['sample']} of {advice['population']} samples, embedded with ConvNet" in out
     assert " ".join(advice["reasons"]) in " ".join(out.split())
     (command,) = [line for line in out.splitlines() if line.startswith("lookalike train")]

@@ -129,9 +129,11 @@ def _predicted(prediction: tuple[float, float]) -> str:
 
 
 def _neighbourhoods(settings: Settings) -> list[str]:
-    if settings.sampler != "lsh":
+    from lookalike.batches import neighbourhood_size
+
+    if settings.sampler != "lsh" or settings.method != "growth":
         return []
-    return [f"neighbourhoods of {min(settings.neighbourhood or settings.pairs_per_batch, settings.pairs_per_batch)}"]
+    return [f"neighbourhoods of {neighbourhood_size(settings.neighbourhood, settings.pairs_per_batch)}"]
 
 
 def train_command(source: str, typed: Mapping[str, Any], before: Settings, chosen: Settings) -> str:
