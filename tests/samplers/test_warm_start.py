@@ -132,6 +132,7 @@ def test_who_wants_a_warm_start():
     observe(observed, [0, 1], points())
     restored.load_state_dict(begun.state_dict())
     assert not any(sampler.wants_warm_start for sampler in (begun, later, observed, restored))
+    assert not any(make(False, warm_start=no).wants_warm_start for no in (0, np.False_))
     with pytest.raises(ValueError, match=r"warm_start must be True, False or \"auto\", got 'sometimes'"):
         make(False, warm_start="sometimes")
 

@@ -329,8 +329,9 @@ class EpochBatchSampler(BatchSampler):
         if self._agreed_on == self.epoch or not ranks.is_distributed():
             return
         place = {"epoch": self.epoch, "restored": self._batches is not None, "first batch": self._place.start}
+        warm = {"warm_start": self.warm_start.mode, "warm_hardness": self.warm_hardness}
         ranks.check_agreement(
-            {**self._identity(), **self.composition.adjustable(self.num_samples), **place}, self._memory.dim
+            {**self._identity(), **self.composition.adjustable(self.num_samples), **warm, **place}, self._memory.dim
         )
         self._agreed_on = self.epoch
 

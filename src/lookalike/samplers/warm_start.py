@@ -37,7 +37,7 @@ class WarmStart:
     def __init__(self, mode: WarmStartMode) -> None:
         if mode not in (True, False, "auto"):
             raise ValueError(f'warm_start must be True, False or "auto", got {mode!r}.')
-        self.mode = mode
+        self.mode: WarmStartMode = "auto" if mode == "auto" else bool(mode)  # 0 and NumPy's False are False, too
         self.readiness: Readiness | None = None  # on rank 0, once "auto" has measured it
         self.is_used: bool | None = None  # None before the first epoch is composed
         self.flips: list[float] = []  # fraction of the bits that differed between two looks at a sample, look by look
