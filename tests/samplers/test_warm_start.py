@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from torch.nn.functional import normalize
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from lookalike import LSHBatchSampler, PreEpochBatchSampler, RandomBatchSampler
 from lookalike.samplers.warm_start import LOOKS, MOST_FLIPS
@@ -222,6 +222,73 @@ def test_every_batch_can_be_resumed_from(paired, ahead, options, turns):
     assert sorted(i for ids in expected for i in ids) == list(range(N))
     for first, rest in rests.items():
         assert rest == expected[first:], first
+
+
+class Ids(Dataset):
+    def __len__(self):
+        return N
+
+    def __getitem__(self, i):
+        return i
+
+
+@pytest.mark.parametrize("stop", [TURN + 1, TURN + 3])  # the workers have been given batches beyond the turn by then
+@pytest.mark.filterwarnings("ignore")  # of the loader itself
+def test_a_loader_that_fetches_ahead_resumes_around_the_turn(stop):
+    loaders = pytest.importorskip("torchdata.stateful_dataloader")
+
+    def epoch(sampler, state=None, first=0):
+        loader = loaders.StatefulDataLoader(Ids(), batch_sampler=sampler, num_workers=2)
+        if state is not None:
+            loader.load_state_dict(state)
+        batches, kept = [], io.BytesIO()
+        for ids in loader:
+            observe(sampler, ids, torn_apart(first + len(batches)))
+            batches.append(ids.tolist())
+            if first + len(batches) == stop:
+                torch.save(loader.state_dict(), kept)
+        return batches, kept
+
+    expected, kept = epoch(warmed(False))
+    kept.seek(0)
+    rest, _ = epoch(make(False), torch.load(kept, weights_only=False), first=stop)
+    assert rest == expected[stop:]
+
+
+def test_a_resumed_run_knows_how_the_epoch_began(caplog):
+    sampler, again = warmed(True), make(True)
+    train(sampler, torn_apart, stop=TURN)
+    again.load_state_dict(torch.load(io.BytesIO(saved(sampler)), weights_only=True))
+    with caplog.at_level("INFO", "lookalike"):
+        train(again, torn_apart, first=TURN)
+    assert "0% when the epoch began: the learning rate seems too high" in caplog.text
+    assert again.warm_start.flips[: len(sampler.warm_start.flips)] == sampler.warm_start.flips
+
+
+def resumed_from_the_first_rank(rank, stop):
+    """The batches of an epoch, and those of one that is resumed on all ranks from the state of rank 0."""
+    expected = train(warmed(True), almost_torn)
+    sampler, again = warmed(True), make(True)
+    train(sampler, almost_torn, stop=stop)
+    sampler.synchronize()
+    kept = [saved(sampler) if rank == 0 else None]
+    torch.distributed.broadcast_object_list(kept)
+    again.load_state_dict(torch.load(io.BytesIO(kept[0]), weights_only=True))
+    flipped = [again.memory.take_flips(), sampler.memory.take_flips()]
+    again.load_state_dict(torch.load(io.BytesIO(kept[0]), weights_only=True))
+    return expected, train(again, almost_torn, first=stop), flipped
+
+
+def almost_torn(batch):
+    """Samples turn round by and by: on one rank more of them than on the other."""
+    return torch.where(torch.arange(N)[:, None] % 16 < batch, -points(), points())
+
+
+@pytest.mark.parametrize("stop", [2, 5])
+def test_the_state_of_one_rank_holds_what_flipped_on_all(stop):
+    for expected, rest, flipped in on_ranks(2, resumed_from_the_first_rank, stop):
+        assert flipped[0] == flipped[1] > 0
+        assert rest == expected[stop:]
 
 
 @pytest.mark.parametrize(("paired", "options"), [(False, {}), (True, {}), (True, {"shard": False})])

@@ -118,7 +118,6 @@ class EpochBatchSampler(BatchSampler):
         self.shard, self.seed = shard, seed
         self.warm_start = WarmStart(warm_start)
         self.warm_hardness = Range(0, 1, with_high=True).check("warm_hardness", warm_hardness)
-        self._renewed = 0  # the last batch before which it was decided whether to give a warm start up
         self.sampler = range(self.num_samples)  # torch's batch samplers have this attribute, and loaders look at it
         self._place = Place()
         self._composed: Composed | None = None  # all ranks' batches
@@ -272,8 +271,7 @@ class EpochBatchSampler(BatchSampler):
             "cursor": cursor,
             "follows_observations": self._place.follows_observations,
             "composed": None if self._composed is None else list(self._composed),
-            "renewed": self._renewed,
-            "is_warm": self.warm_start.is_used,
+            "warm_start": self.warm_start.state_dict(),
             "kept": self._memory.state_dict(),
         }
 
@@ -286,6 +284,7 @@ class EpochBatchSampler(BatchSampler):
             ValueError: The state is of another version, data set or configuration, or damaged; nothing was loaded.
         """
         states.check_state(state, self._identity(), len(self), self.num_samples)
+        self.warm_start.check_state(state.get("warm_start"))
         self._memory.check_state(state["kept"])
         if position is not None and not 0 <= position <= len(self):
             raise ValueError(f"position must be between 0 and {len(self)}, the batches of an epoch, got {position}.")
@@ -303,8 +302,8 @@ class EpochBatchSampler(BatchSampler):
         self._place.restart_at(cursor)
         self._place.is_finished = cursor >= len(self)
         self._place.follows_observations = state["follows_observations"]
-        self._composed = None if state["composed"] is None else Composed(*state["composed"])
-        self._renewed, self.warm_start.is_used = state["renewed"], state["is_warm"]
+        self._composed = None if state["composed"] is None else Composed(*(part.clone() for part in state["composed"]))
+        self.warm_start.load_state_dict(state["warm_start"])
         self._agreed_on = None
         self._take_share()
         if changed := states.differences(state["adjustable"], self.composition.adjustable(self.num_samples)):
@@ -353,7 +352,6 @@ class EpochBatchSampler(BatchSampler):
         self._left_out_before = left_out if was_whole else None
         self._place.go_to(epoch)
         self._composed = self._batches = None
-        self._renewed = 0
 
     def _take_share(self) -> None:
         if self._composed is None:
@@ -369,13 +367,12 @@ class EpochBatchSampler(BatchSampler):
         """Make the rest of the first epoch random, from a batch on, if the warm start must be given up."""
         assert self._composed is not None  # noqa: S101 - as composed
         assert self._batches is not None  # noqa: S101 - as composed
-        is_watched = self.epoch == 0 and self.warm_start.is_used and batch > self._renewed
-        if is_watched and batch % max(1, len(self) // LOOKS) == 0:
-            self._renewed = batch
-            if self.warm_start.is_given_up(self._memory):
-                seeds = [self.seed, self.epoch, batch]
-                self._composed = self.composition.shuffle_rest(self.pairing, self._composed, batch, seeds)
-                self._take_share()
+        is_watched = self.epoch == 0 and self.warm_start.is_used and batch > self.warm_start.looked_before
+        if is_watched and batch % max(1, len(self) // LOOKS) == 0 and self.warm_start.is_given_up(batch, self._memory):
+            rest = self.composition.shuffle_rest(self.pairing, self._composed, batch, [self.seed, self.epoch, batch])
+            for part, renewed in zip(self._composed, rest, strict=True):
+                part.copy_(renewed)  # in place: loaders that fetch ahead request a state before they save it
+            self._take_share()
         return self._batches
 
     def _composition(self) -> Composition:

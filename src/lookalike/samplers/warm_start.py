@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
 from lookalike.analysis.readiness import DECISIVE_RANK, Readiness, measure_readiness
+from lookalike.samplers import states
 from lookalike.utils import ranks
 
 if TYPE_CHECKING:
@@ -41,9 +42,12 @@ class WarmStart:
         self.readiness: Readiness | None = None  # on rank 0, once "auto" has measured it
         self.is_used: bool | None = None  # None before the first epoch is composed
         self.flips: list[float] = []  # fraction of the bits that differed between two looks at a sample, look by look
+        self.looked_before = 0  # the last batch before which the flips were looked at
+        self._state: dict[str, Any] = {}
 
     def begin(self, memory: Memory, pairing: Pairing) -> bool:
         """Decide whether the first epoch uses the memory; every rank calls it."""
+        self.flips, self.looked_before = [], 0
         if self.mode != "auto" or not memory.has_codes:
             self.is_used = bool(self.mode) and memory.dim is not None
         else:
@@ -67,13 +71,18 @@ class WarmStart:
         )
         return self.readiness.is_ready
 
-    def is_given_up(self, memory: Memory) -> bool:
-        """Look at the bits that flipped; return whether the rest of the epoch does without. Every rank calls it."""
+    def is_given_up(self, batch: int, memory: Memory) -> bool:
+        """Look at the bits that flipped; return whether the epoch does without from a batch on. Every rank calls it."""
         flips = memory.take_flips()
         self.flips += [] if flips is None else [flips]
-        if flips is None or flips <= MOST_FLIPS or self.mode != "auto":
-            return False
-        self.is_used = False
+        is_torn = flips is not None and flips > MOST_FLIPS and self.mode == "auto"
+        self.looked_before, self.is_used = batch, not is_torn
+        self.state_dict()  # one that was handed out before stays up to date
+        if is_torn:
+            self._report(self.flips[-1])
+        return is_torn
+
+    def _report(self, flips: float) -> None:
         if ranks.world()[0] == 0 and self.flips[0] <= MOST_FLIPS:
             logger.warning(
                 "%.0f%% of the bits of a code flip between two looks at a sample, %.0f%% when the epoch began: the "
@@ -84,4 +93,22 @@ class WarmStart:
             )
         elif ranks.world()[0] == 0:  # before the weights could move much
             logger.info("two views of a sample differ in %.0f%% of the bits: the first epoch is random.", 100 * flips)
-        return True
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what was decided, as a dictionary that stays up to date: loaders request it before saving."""
+        self._state.update(is_used=self.is_used, looked_before=self.looked_before, flips=list(self.flips))
+        return self._state
+
+    @staticmethod
+    def check_state(state: Any) -> None:
+        """Raise a ValueError if `load_state_dict` could not load it."""
+        states.optional(state, "is_used", bool)
+        if states.entry(state, "looked_before", int) < 0:
+            raise states.damaged("looked_before is negative")
+        if not all(isinstance(each, float) for each in states.entry(state, "flips", list)):
+            raise states.damaged("flips are not numbers")
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue with a state that `check_state` has passed."""
+        self.is_used, self.looked_before, self.flips = state["is_used"], state["looked_before"], list(state["flips"])
+        self.state_dict()
