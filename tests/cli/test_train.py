@@ -140,8 +140,9 @@ def test_what_is_typed_goes_before_the_file_and_that_before_the_recipe(run_here,
     (tmp_path / "run.yaml").write_text(
         "data: texts\nepochs: 4\nbits: 256\nmodel_options: {max_length: 64}\nguard: 0.9\n"
     )
-    typed = ("--bits", "128", "--model-option", "pretrained=false", "--guard", "none")
+    typed = ("--bits", "128", "--model-option", "pretrained=false", "--guard", "none", "--neighbourhood", "none")
     printed = yaml.safe_load(run_here("train", "--config", "run.yaml", *typed, "--print-config")[1])
+    assert printed["neighbourhood"] is None
     assert (printed["epochs"], printed["bits"], printed["learning_rate"], printed["guard"]) == (4, 128, 1e-4, None)
     assert printed["model"] == "transformers:distilroberta-base"
     assert printed["model_options"] == {"max_length": 64, "pretrained": False}
