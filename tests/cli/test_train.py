@@ -205,6 +205,10 @@ def test_the_help_shows_the_defaults_of_a_data_set(run_here):
         (("--out", "file"), "file is a file; a run needs a folder."),
         (("--out", "file/run"), "file is a file; a run needs a folder."),
         (("--out", "damaged", "--resume"), "damaged/run.json is damaged (sampler is missing). --force begins"),
+        (
+            ("--out", "older", "--resume"),
+            "older/run.json is damaged, or of another version of lookalike (center is missing). --force begins",
+        ),
         (("--out", "wrong", "--resume"), "wrong/run.json is damaged (epochs must be at least 1, got -3). --force"),
         (("--baseline", "lsh"), "--baseline lsh is the run itself: choose another, or --baseline none."),
         (("glyphs", "--baseline", "random", "--out", "runs/glyphs-random-seed0"), "is where the baseline goes"),
@@ -219,7 +223,8 @@ def test_what_was_given_is_checked_before_anything_is_loaded(run_here, tmp_path,
     (tmp_path / "typo.yaml").write_text("epoch: 3\n")
     (tmp_path / "bad.yaml").write_text("hardness: 7\n")
     wrong = {**asdict(Settings()), "epochs": -3, "data": "glyphs", "model": "", "model_options": {}, "data_options": {}}
-    for name, content in (("damaged", {}), ("wrong", wrong)):
+    older = {name: value for name, value in wrong.items() if name != "center"}
+    for name, content in (("damaged", {}), ("older", older), ("wrong", wrong)):
         (tmp_path / name).mkdir()
         (tmp_path / name / "run.json").write_text(json.dumps(content))
     code, _, err = run_here("train", *arguments)
