@@ -125,6 +125,10 @@ def test_who_wants_a_warm_start():
     assert not make(False, warm_start=False).wants_warm_start
     assert not RandomBatchSampler(labels, BATCH).wants_warm_start
     assert not PreEpochBatchSampler(labels, BATCH, mode="incremental").wants_warm_start
+    alone = LSHBatchSampler(np.arange(N), BATCH, bits=64, self_pairs=True)  # there are no positives to judge by
+    assert not alone.wants_warm_start
+    assert LSHBatchSampler(np.arange(N), BATCH, bits=64, self_pairs=True, warm_start=True).wants_warm_start
+    assert LSHBatchSampler(np.arange(N) // 2, BATCH, bits=64, self_pairs=True).wants_warm_start
     begun, later, observed, restored = (make(False) for _ in range(4))
     assert begun.wants_warm_start
     iter(begun)

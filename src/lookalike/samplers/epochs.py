@@ -166,7 +166,11 @@ class EpochBatchSampler(BatchSampler):
         If so, embed it once, without gradients, and `observe` it, in any batches, before the first `iter`.
         """
         is_new = self.epoch == 0 and self._composed is None and self._memory.dim is None
-        return is_new and self._memory.has_codes and self.warm_start.mode is not False
+        if not is_new or not self._memory.has_codes or self.warm_start.mode is False:
+            return False
+        # "auto" judges by positives, and views of a single sample are none that it could tell from the sample.
+        has_positives = not self.pairing.self_pairs or len(self.pairing.classes().unique()) < self.num_samples
+        return self.warm_start.mode is True or has_positives
 
     @property
     def kept_bytes(self) -> int:
