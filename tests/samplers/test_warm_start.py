@@ -166,6 +166,14 @@ def test_batches_are_random_again_once_the_model_is_torn_apart(paired):
     assert num_topics(train(sampler, torn_apart)) < num_topics(batches[end:]) - 0.5  # the next epoch is hard again
 
 
+def test_an_epoch_may_be_composed_in_inference_mode():
+    sampler, plain = warmed(True), warmed(True)
+    with torch.inference_mode():
+        iter(sampler)
+    assert train(sampler, torn_apart) == train(plain, torn_apart)
+    assert sampler.warm_start.is_used is False
+
+
 @pytest.mark.parametrize("drop_last", [False, True])
 def test_labels_stay_apart_and_sizes_stay_the_same(drop_last):
     labels = np.minimum(np.arange(100) // 3, 20)  # 40 samples of one label, and a batch that is not full

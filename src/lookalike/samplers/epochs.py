@@ -169,7 +169,7 @@ class EpochBatchSampler(BatchSampler):
         if not is_new or not self._memory.has_codes or self.warm_start.mode is False:
             return False
         # "auto" judges by positives, and views of a single sample are none that it could tell from the sample.
-        has_positives = not self.pairing.self_pairs or len(self.pairing.classes().unique()) < self.num_samples
+        has_positives = not self.pairing.self_pairs or len(np.unique(self.pairing.classes())) < self.num_samples
         return self.warm_start.mode is True or has_positives
 
     @property
@@ -374,8 +374,10 @@ class EpochBatchSampler(BatchSampler):
         is_watched = self.epoch == 0 and self.warm_start.is_used and batch > self.warm_start.looked_before
         if is_watched and batch % max(1, len(self) // LOOKS) == 0 and self.warm_start.is_given_up(batch, self._memory):
             rest = self.composition.shuffle_rest(self.pairing, self._composed, batch, [self.seed, self.epoch, batch])
+            # In place: loaders that fetch ahead request a state before they save it. As arrays: an inference mode may
+            # have been on when the epoch was composed.
             for part, renewed in zip(self._composed, rest, strict=True):
-                part.copy_(renewed)  # in place: loaders that fetch ahead request a state before they save it
+                part.numpy()[...] = renewed.numpy()
             self._take_share()
         return self._batches
 

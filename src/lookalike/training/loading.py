@@ -142,4 +142,4 @@ def _prepared(prepare: Callable[[Any], Any], x: Any, batch_size: int) -> list[tu
     if not isinstance(x, list):
         return [(torch.arange(len(x)), prepare(x))]
     order = torch.tensor(sorted(range(len(x)), key=lambda i: len(x[i])))
-    return [(places, prepare([x[i] for i in places.tolist()])) for places in order.split(batch_size)]
+    return [(places, prepare([x[i] for i in places.tolist()])) for places in torch.split(order, batch_size)]
