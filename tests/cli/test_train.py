@@ -143,8 +143,9 @@ def test_what_is_typed_goes_before_the_file_and_that_before_the_recipe(run_here,
     (tmp_path / "run.yaml").write_text(
         "data: texts\nepochs: 4\nbits: 256\nmodel_options: {max_length: 64}\nguard: 0.9\n"
     )
-    typed = ("--bits", "128", "--model-option", "pretrained=false", "--guard", "none")
+    typed = ("--bits", "128", "--model-option", "pretrained=false", "--guard", "none", "--neighbourhood", "none")
     printed = yaml.safe_load(run_here("train", "--config", "run.yaml", *typed, "--print-config")[1])
+    assert printed["neighbourhood"] is None
     assert (printed["epochs"], printed["bits"], printed["learning_rate"], printed["guard"]) == (4, 128, 1e-4, None)
     assert printed["model"] == "transformers:distilroberta-base"
     assert printed["model_options"] == {"max_length": 64, "pretrained": False}
@@ -207,6 +208,10 @@ def test_the_help_shows_the_defaults_of_a_data_set(run_here):
         (("--out", "file"), "file is a file; a run needs a folder."),
         (("--out", "file/run"), "file is a file; a run needs a folder."),
         (("--out", "damaged", "--resume"), "damaged/run.json is damaged (sampler is missing). --force begins"),
+        (
+            ("--out", "older", "--resume"),
+            "older/run.json is damaged, or of another version of lookalike (center is missing). --force begins",
+        ),
         (("--out", "wrong", "--resume"), "wrong/run.json is damaged (epochs must be at least 1, got -3). --force"),
         (("--baseline", "lsh"), "--baseline lsh is the run itself: choose another, or --baseline none."),
         (("glyphs", "--baseline", "random", "--out", "runs/glyphs-random-seed0"), "is where the baseline goes"),
@@ -221,7 +226,8 @@ def test_what_was_given_is_checked_before_anything_is_loaded(run_here, tmp_path,
     (tmp_path / "typo.yaml").write_text("epoch: 3\n")
     (tmp_path / "bad.yaml").write_text("hardness: 7\n")
     wrong = {**asdict(Settings()), "epochs": -3, "data": "glyphs", "model": "", "model_options": {}, "data_options": {}}
-    for name, content in (("damaged", {}), ("wrong", wrong)):
+    older = {name: value for name, value in wrong.items() if name != "center"}
+    for name, content in (("damaged", {}), ("older", older), ("wrong", wrong)):
         (tmp_path / name).mkdir()
         (tmp_path / name / "run.json").write_text(json.dumps(content))
     code, _, err = run_here("train", *arguments)

@@ -1,5 +1,6 @@
 """Explicit negatives: which pairs get which, and which of them are no negatives of a query after all."""
 
+import itertools
 from dataclasses import replace
 
 import numpy as np
@@ -9,7 +10,7 @@ import torch
 from lookalike.data import load_data
 from lookalike.data.build import paired_texts
 from lookalike.data.explicit import ExplicitNegatives, with_negatives
-from lookalike.data.parts import Selection, TrainingItems
+from lookalike.data.parts import Selection, Texts, TrainingItems
 from lookalike.utils.lists import make_lists
 from tests.data.miniatures import write_msmarco
 
@@ -87,6 +88,15 @@ def test_row_numbers_that_cannot_be(ids, sentence):
         with_negatives(replace(data, train=replace(data.train, pairs=None)), [[1]] * 4)
     with pytest.raises(ValueError, match="negatives must be a list for each of the 4 training pairs, got 1"):
         paired_texts("four", "four", pairs, pairs, negatives=[["x"]])
+
+
+def test_a_reference_of_several_pairs_is_no_negative_of_any_of_them():
+    texts = Selection(Texts(["x", "y", "z"]), np.array([0, 0, 1, 2]))
+    part = TrainingItems(query=texts, reference=texts, labels=None, pairs=4)  # whose labels do not say so
+    negatives = ExplicitNegatives(replace(part, negative_items=np.array([[1], [2], [0], [-1]])))
+    offsets, positions = negatives.excluded(torch.arange(4), torch.arange(4))
+    excluded = [positions[first:last].tolist() for first, last in itertools.pairwise(offsets.tolist())]
+    assert excluded == [[6, 7], [6, 7], [4, 7], [5, 7]]
 
 
 class Numbers:

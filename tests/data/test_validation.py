@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from lookalike.data.build import paired_texts
+from lookalike.data.explicit import MISSING, UNKNOWN, ExplicitNegatives
 from lookalike.data.retrieval import RetrievalData
 from lookalike.data.validation import hold_out
 from lookalike.utils.lists import make_lists
@@ -132,6 +133,21 @@ def test_pairs_that_share_a_text_stay_together_and_answer_each_other():
     assert torch.equal(labels, data.validation.query_labels)
     assert [held[i] == held[j] for i in ids for j in ids] == [bool(labels[i] == labels[j]) for i in ids for j in ids]
     assert data.validation.queries(torch.tensor([0]))[0].startswith("question")
+
+
+def test_references_that_are_held_out_are_no_explicit_negatives():
+    pairs = [(f"q{i}", f"a{i}") for i in range(30)]
+    negatives = [[f"a{(i + 1) % 30}", f"nothing {i}"] for i in range(30)]
+    data = hold_out(paired_texts("thirty", "thirty", pairs, pairs, negatives=negatives), 0.3)
+    kept, n = data.train.ids.tolist(), data.train.pairs
+    is_kept = [(i + 1) % 30 in kept for i in kept]
+    assert 0 < sum(is_kept) < n
+    found = ExplicitNegatives(data.train).ids
+    assert found[:, 0].tolist() == [
+        kept.index((i + 1) % 30) if is_there else MISSING for i, is_there in zip(kept, is_kept, strict=True)
+    ]
+    assert found[:, 1].tolist() == [UNKNOWN] * n
+    assert len(data.train.negatives(torch.arange(n), 0)) == 2 * n
 
 
 def test_nothing_changes_without_a_share():

@@ -36,6 +36,10 @@ DIFFERENT = {  # (what the sampler of each rank is, what the error names)
         ),
         "exclude (checksum) is None on rank 0",
     ),
+    "warm_start": (
+        lambda rank: LSHBatchSampler(LABELS, 8, bits=64, warm_start="auto" if rank else False),
+        "warm_start is False on rank 0, auto on rank 1",
+    ),
     "shard": (lambda rank: LSHBatchSampler(LABELS, 8, bits=64, shard=bool(rank)), "shard is False on rank 0, True on"),
 }
 

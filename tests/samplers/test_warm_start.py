@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from torch.nn.functional import normalize
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from lookalike import LSHBatchSampler, PreEpochBatchSampler, RandomBatchSampler
 from lookalike.samplers.warm_start import LOOKS, MOST_FLIPS
@@ -125,6 +125,10 @@ def test_who_wants_a_warm_start():
     assert not make(False, warm_start=False).wants_warm_start
     assert not RandomBatchSampler(labels, BATCH).wants_warm_start
     assert not PreEpochBatchSampler(labels, BATCH, mode="incremental").wants_warm_start
+    alone = LSHBatchSampler(np.arange(N), BATCH, bits=64, self_pairs=True)  # there are no positives to judge by
+    assert not alone.wants_warm_start
+    assert LSHBatchSampler(np.arange(N), BATCH, bits=64, self_pairs=True, warm_start=True).wants_warm_start
+    assert LSHBatchSampler(np.arange(N) // 2, BATCH, bits=64, self_pairs=True).wants_warm_start
     begun, later, observed, restored = (make(False) for _ in range(4))
     assert begun.wants_warm_start
     iter(begun)
@@ -132,6 +136,7 @@ def test_who_wants_a_warm_start():
     observe(observed, [0, 1], points())
     restored.load_state_dict(begun.state_dict())
     assert not any(sampler.wants_warm_start for sampler in (begun, later, observed, restored))
+    assert not any(make(False, warm_start=no).wants_warm_start for no in (0, np.False_))
     with pytest.raises(ValueError, match=r"warm_start must be True, False or \"auto\", got 'sometimes'"):
         make(False, warm_start="sometimes")
 
@@ -159,6 +164,14 @@ def test_batches_are_random_again_once_the_model_is_torn_apart(paired):
             assert [i // 2 for i in ids[::2]] == [i // 2 for i in ids[1::2]]
             assert len({i // 2 for i in ids}) == len(ids) // 2
     assert num_topics(train(sampler, torn_apart)) < num_topics(batches[end:]) - 0.5  # the next epoch is hard again
+
+
+def test_an_epoch_may_be_composed_in_inference_mode():
+    sampler, plain = warmed(True), warmed(True)
+    with torch.inference_mode():
+        iter(sampler)
+    assert train(sampler, torn_apart) == train(plain, torn_apart)
+    assert sampler.warm_start.is_used is False
 
 
 @pytest.mark.parametrize("drop_last", [False, True])
@@ -223,6 +236,73 @@ def test_every_batch_can_be_resumed_from(paired, ahead, options, turns):
         assert rest == expected[first:], first
 
 
+class Ids(Dataset):
+    def __len__(self):
+        return N
+
+    def __getitem__(self, i):
+        return i
+
+
+@pytest.mark.parametrize("stop", [TURN + 1, TURN + 3])  # the workers have been given batches beyond the turn by then
+@pytest.mark.filterwarnings("ignore")  # of the loader itself
+def test_a_loader_that_fetches_ahead_resumes_around_the_turn(stop):
+    loaders = pytest.importorskip("torchdata.stateful_dataloader")
+
+    def epoch(sampler, state=None, first=0):
+        loader = loaders.StatefulDataLoader(Ids(), batch_sampler=sampler, num_workers=2)
+        if state is not None:
+            loader.load_state_dict(state)
+        batches, kept = [], io.BytesIO()
+        for ids in loader:
+            observe(sampler, ids, torn_apart(first + len(batches)))
+            batches.append(ids.tolist())
+            if first + len(batches) == stop:
+                torch.save(loader.state_dict(), kept)
+        return batches, kept
+
+    expected, kept = epoch(warmed(False))
+    kept.seek(0)
+    rest, _ = epoch(make(False), torch.load(kept, weights_only=False), first=stop)
+    assert rest == expected[stop:]
+
+
+def test_a_resumed_run_knows_how_the_epoch_began(caplog):
+    sampler, again = warmed(True), make(True)
+    train(sampler, torn_apart, stop=TURN)
+    again.load_state_dict(torch.load(io.BytesIO(saved(sampler)), weights_only=True))
+    with caplog.at_level("INFO", "lookalike"):
+        train(again, torn_apart, first=TURN)
+    assert "0% when the epoch began: the learning rate seems too high" in caplog.text
+    assert again.warm_start.flips[: len(sampler.warm_start.flips)] == sampler.warm_start.flips
+
+
+def resumed_from_the_first_rank(rank, stop):
+    """The batches of an epoch, and those of one that is resumed on all ranks from the state of rank 0."""
+    expected = train(warmed(True), almost_torn)
+    sampler, again = warmed(True), make(True)
+    train(sampler, almost_torn, stop=stop)
+    sampler.synchronize()
+    kept = [saved(sampler) if rank == 0 else None]
+    torch.distributed.broadcast_object_list(kept)
+    again.load_state_dict(torch.load(io.BytesIO(kept[0]), weights_only=True))
+    flipped = [again.memory.take_flips(), sampler.memory.take_flips()]
+    again.load_state_dict(torch.load(io.BytesIO(kept[0]), weights_only=True))
+    return expected, train(again, almost_torn, first=stop), flipped
+
+
+def almost_torn(batch):
+    """Samples turn round by and by: on one rank more of them than on the other."""
+    return torch.where(torch.arange(N)[:, None] % 16 < batch, -points(), points())
+
+
+@pytest.mark.parametrize("stop", [2, 5])
+def test_the_state_of_one_rank_holds_what_flipped_on_all(stop):
+    for expected, rest, flipped in on_ranks(2, resumed_from_the_first_rank, stop):
+        assert flipped[0] == flipped[1] > 0
+        assert rest == expected[stop:]
+
+
 @pytest.mark.parametrize(("paired", "options"), [(False, {}), (True, {}), (True, {"shard": False})])
 def test_ranks_give_up_together(paired, options):
     results = on_ranks(2, resumed_rests, paired, 0, options, True)
@@ -262,3 +342,21 @@ def test_the_rest_is_rearranged_too(paired):
         assert batches[first:last] == cut[: last - first]
         assert without_labels == paired
     assert len({call[-1] for call in calls}) == len(calls)
+
+
+@pytest.mark.parametrize("paired", [False, True])
+@pytest.mark.parametrize("bits", [64, "auto"])
+def test_a_warm_start_that_is_not_used_leaves_no_trace(paired, bits):
+    """Three epochs are those of a sampler that never saw an embedding before the first."""
+    noise = normalize(torch.randn(3, N, 16, generator=torch.Generator().manual_seed(4)), dim=2)
+    labels = None if paired else np.arange(N) // 2
+    epochs = []
+    for warms in (True, False):
+        sampler = LSHBatchSampler(labels, BATCH, pairs=N if paired else None, bits=bits, max_bits=128, k=8)
+        if warms:
+            ids = torch.arange(N)
+            towers = (noise[0], noise[1]) if paired else (noise[0],)
+            sampler.observe(ids, **dict(zip(sampler.pairing.towers, towers, strict=True)))
+        epochs.append([train(sampler, lambda _, epoch=epoch: noise[epoch]) for epoch in range(3)])
+        assert not sampler.warm_start.is_used
+    assert epochs[0] == epochs[1]

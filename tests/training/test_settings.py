@@ -96,6 +96,16 @@ def test_settings_without_effect_are_refused_if_asked_for(strategy, name):
         Settings.from_dict({"sampler": strategy}).check_used(["epochs", name])
 
 
+@pytest.mark.parametrize(
+    ("name", "other"), [("neighbourhood", {"method": "sample4geo"}), ("warm_hardness", {"warm_start": "off"})]
+)
+def test_settings_that_another_one_turns_off_are_refused(name, other):
+    (what,) = other
+    with pytest.raises(ValueError, match=rf"{name}= has no effect with {what}={other[what]}\."):
+        Settings(**other).check_used(["epochs", name])
+    Settings().check_used([name])
+
+
 def test_settings_with_effect_are_not():
     Settings(bits="auto").check_used(["bits", "guard", "target_overlap", "hardness", "neighbourhood", "method", "seed"])
     Settings(sampler="full").check_used(["hardness", "neighbourhood", "method"])

@@ -176,7 +176,7 @@ def _converted(each: Option, value: Any) -> Any:
 
 
 def _single(each: Option, text: str) -> Any:
-    if NoneType in each.kinds and str not in each.kinds and text.lower() == "none":
+    if NoneType in each.kinds and (str not in each.kinds or each.choices) and text.lower() == "none":
         return None
     is_other_word = each.choices and len(each.kinds) > 1 and text not in each.choices
     for kind in KINDS:

@@ -125,15 +125,15 @@ class ExplicitNegatives:
         # For each negative the first pair that has it as its reference, int64 [n, m].
         self.ids = torch.where(ordered[places] == negatives, ids[places], UNKNOWN)
         self.ids[negatives < 0] = MISSING
-        firsts = ids[torch.searchsorted(ordered, references)]
-        self.hidden = None if exclude is None else (exclude[0], firsts[exclude[1]])
+        self.firsts = ids[torch.searchsorted(ordered, references)]  # likewise for each pair's own reference, int64 [n]
+        self.hidden = None if exclude is None else (exclude[0], self.firsts[exclude[1]])
 
     def excluded(self, queries: Tensor, references: Tensor) -> Lists:
         """Return what each query of a batch excludes, as positions among its references and then its negatives."""
         ids = self.ids[queries].flatten()
         known = ids >= 0
         mask = (self.labels[queries][:, None] == self.labels[ids.clamp(min=0)]) & known
-        mask |= ids == MISSING
+        mask |= (self.firsts[queries][:, None] == ids) | (ids == MISSING)
         before = torch.zeros(len(queries), len(references), dtype=torch.bool)
         if self.exclude is not None and self.hidden is not None:
             cpu = torch.device("cpu")

@@ -23,6 +23,8 @@ class TrainingSubset:
 
     part: TrainingPart
     ids: Tensor
+    hidden: Tensor | None = None
+    """Pairs of the whole part whose references are no explicit negatives here."""
 
     @property
     def labels(self) -> Tensor | None:
@@ -57,8 +59,12 @@ class TrainingSubset:
         return self.part.negatives(self.ids[ids], seed)
 
     def item_numbers(self, ids: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the items of references and explicit negatives, as in the whole part."""
-        return self.part.item_numbers(self.ids[ids])
+        """Return the items of references and explicit negatives, as in the whole part; those hidden are missing."""
+        references, negatives = self.part.item_numbers(self.ids[ids])
+        if self.hidden is not None:
+            theirs, _ = self.part.item_numbers(self.hidden)
+            negatives = negatives.masked_fill(torch.isin(negatives, theirs), -1)
+        return references, negatives
 
     def plain(self, tower: str, ids: Tensor) -> Any:
         """Return queries or references without augmentation."""
@@ -111,7 +117,7 @@ def hold_out(data: RetrievalData, share: float, *, pairs_per_batch: int = 2) -> 
     """Move a share of the training classes, or of the pairs, into a validation part.
 
     Which ones depends on the labels alone, so all runs on the same data hold out the same samples. Pairs that share a
-    label stay together.
+    label stay together. References that are held out are no explicit negatives of the pairs that are left, either.
 
     Args:
         data: Data without a validation part.
@@ -134,7 +140,7 @@ def hold_out(data: RetrievalData, share: float, *, pairs_per_batch: int = 2) -> 
     hidden = None if lists is None else _without_positives(lists_among(lists, held, held), labels[held])
     return replace(
         data,
-        train=TrainingSubset(part, kept),
+        train=TrainingSubset(part, kept, hidden=held),
         train_exclude=None if lists is None else lists_among(lists, kept, kept),
         validation=HeldOutPart(samples=TrainingSubset(part, held), labels=labels[held]),
         validation_exclude=_with_itself(hidden, len(held)) if part.pairs is None else hidden,

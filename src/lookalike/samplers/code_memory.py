@@ -98,8 +98,10 @@ class CodeMemory(Memory):
 
     def forget(self) -> None:
         """Forget everything, as if nothing had been written."""
-        for part in (*self.streams.values(), *self.reservoirs.values()):
-            part.forget()
+        for stream in self.streams.values():
+            stream.forget()
+        for reservoir in self.reservoirs.values():
+            reservoir.forget()
         self.bits, self.plan, self._has_chosen = self.max_bits, None, False
 
     def take_flips(self) -> float | None:

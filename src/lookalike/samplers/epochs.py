@@ -143,7 +143,11 @@ class EpochBatchSampler(BatchSampler):
         If so, embed it once, without gradients, and `observe` it, in any batches, before the first `iter`.
         """
         is_new = self.epoch == 0 and self._current.composed is None and self._memory.dim is None
-        return is_new and self._memory.has_codes and self.warm_start.mode is not False
+        if not is_new or not self._memory.has_codes or self.warm_start.mode is False:
+            return False
+        # "auto" judges by positives, and views of a single sample are none that it could tell from the sample.
+        has_positives = not self.pairing.self_pairs or len(np.unique(self.pairing.classes())) < self.num_samples
+        return self.warm_start.mode is True or has_positives
 
     @property
     def kept_bytes(self) -> int:
@@ -234,7 +238,7 @@ class EpochBatchSampler(BatchSampler):
             "adjustable": self.composition.adjustable(self.num_samples),
             "rank": ranks.world()[0],
             **self._current.state_dict(position, len(self)),
-            **self.warm_start.state_dict(is_over=self.epoch > 0),
+            "warm_start": self.warm_start.state_dict(),
             "kept": self._memory.state_dict(),
         }
 
@@ -247,13 +251,14 @@ class EpochBatchSampler(BatchSampler):
             ValueError: The state is of another version, data set or configuration, or damaged; nothing was loaded.
         """
         states.check_state(state, self._identity(), len(self), self.num_samples)
+        self.warm_start.check_state(state.get("warm_start"))
         self._memory.check_state(state["kept"])
         cursor = states.checked_cursor(state, position, len(self))
         is_own = state["rank"] == ranks.world()[0]
         if not self._memory.load_state_dict(state["kept"], is_own=is_own):
             states.warn_of_lost(state)
         self._current.load_state_dict(state, cursor, len(self))
-        self.warm_start.load_state_dict(state)
+        self.warm_start.load_state_dict(state["warm_start"])
         self._agreed_on = None
         states.warn_of_differences(state["adjustable"], self.composition.adjustable(self.num_samples))
 
@@ -276,7 +281,12 @@ class EpochBatchSampler(BatchSampler):
         if self._agreed_on == self.epoch or not ranks.is_distributed():
             return
         ranks.check_agreement(
-            {**self._identity(), **self.composition.adjustable(self.num_samples), **self._current.identity()},
+            {
+                **self._identity(),
+                **self.composition.adjustable(self.num_samples),
+                **self.warm_start.identity(),
+                **self._current.identity(),
+            },
             self._memory.dim,
         )
         self._agreed_on = self.epoch
@@ -308,7 +318,7 @@ class EpochBatchSampler(BatchSampler):
         assert current.batches is not None  # noqa: S101 - as composed
         if self.epoch == 0 and self.warm_start.must_stop(self._memory, batch, len(self)):
             seeds = [self.seed, self.epoch, batch]
-            current.hold(self.composition.shuffle_rest(self.pairing, current.composed, batch, seeds))
+            current.replace(self.composition.shuffle_rest(self.pairing, current.composed, batch, seeds))
         return current.batches
 
     def _warn_of_missing(self) -> None:

@@ -123,6 +123,13 @@ class CurrentEpoch:
             ids, offsets = ranks.share(ids, offsets, rank, world_size, self._ids_per_pair)
         self.batches = OwnBatches(ids, offsets)
 
+    def replace(self, renewed: Composed) -> None:
+        """Hold other batches of the same sizes, written over the old ones: a state handed out before must hold them."""
+        assert self.composed is not None  # noqa: S101 - as composed
+        for part, other in zip(self.composed, renewed, strict=True):
+            part.numpy()[...] = other.numpy()  # as arrays: an inference mode may have been on when they were composed
+        self.hold(self.composed)
+
     def iterate(self, renew: Callable[[int], OwnBatches]) -> EpochIterator:
         """Return an iterator over this rank's batches, from where iterations of this epoch begin."""
         assert self.batches is not None  # noqa: S101 - as composed
@@ -158,7 +165,7 @@ class CurrentEpoch:
         self.place.restart_at(cursor)
         self.place.is_finished = cursor >= num_batches
         self.place.follows_observations = state["follows_observations"]
-        self.hold(None if state["composed"] is None else Composed(*state["composed"]))
+        self.hold(None if state["composed"] is None else Composed(*(part.clone() for part in state["composed"])))
 
 
 class EpochIterator(Iterator[list[int]]):

@@ -23,8 +23,9 @@ if TYPE_CHECKING:
 class LSHBatchSampler(EpochBatchSampler):
     """Batches of mutual hard negatives, found in the bits of the embeddings that training itself produces.
 
-    Call `observe` with every batch's ids and embeddings. The first epoch, and samples not seen yet, are random; samples
-    that an epoch left out keep their older code. Between epochs only the codes are kept: bits / 8 bytes per sample.
+    Call `observe` with every batch's ids and embeddings. Samples not seen yet are random, and without a
+    warm start all of the first epoch is; samples that an epoch left out keep their older code. Between epochs only the
+    codes are kept: bits / 8 bytes per sample.
 
     Args:
         labels: Integers, one per sample; or, with `pairs`, one per pair or None.

@@ -35,12 +35,11 @@ def check_state(state: Any, identity: dict[str, Any], num_batches: int, num_samp
                 f"the state is of another sampler: {name} was {saved!r}, here it is {own!r}; "
                 "build the sampler as the saved one was."
             )
-    for name in ("epoch", "cursor", "rank", "renewed"):
+    for name in ("epoch", "cursor", "rank"):
         if entry(state, name, int) < 0:
             raise damaged(f"{name} is negative")
     for name, kind in (("finished", bool), ("follows_observations", bool), ("adjustable", dict), ("kept", dict)):
         entry(state, name, kind)
-    optional(state, "is_warm", bool)
     if state["cursor"] > num_batches:
         raise damaged(f"cursor is {state['cursor']}, but an epoch has {num_batches} batches")
     if optional(state, "composed", list) is not None:

@@ -138,6 +138,8 @@ class CodeStream:
         for other_ids, codes in ranks.gather_rows(ids, self.table.codes[ids]):
             self.table.put(other_ids, codes)
         self._fresh.zero_()
+        flipped = ranks.add_up(self._flipped)  # rank 0 keeps them for all, so that no rank's are lost or count twice
+        self._flipped.copy_(flipped if ranks.world()[0] == 0 else torch.zeros_like(flipped))
         # A rank that saw nothing does not know the dimension yet.
         dim = int(ranks.largest(0 if self._total is None else len(self._total) - 2))
         if dim:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 
 from lookalike.analysis.readiness import DECISIVE_RANK, Readiness, measure_readiness
+from lookalike.samplers import states
 from lookalike.utils import ranks
 from lookalike.utils.checks import Range
 
@@ -41,20 +42,25 @@ class WarmStart:
     def __init__(self, mode: WarmStartMode, hardness: float = WARM_HARDNESS) -> None:
         if mode not in (True, False, "auto"):
             raise ValueError(f'warm_start must be True, False or "auto", got {mode!r}.')
-        self.mode, self.hardness = mode, Range(0, 1, with_high=True).check("warm_hardness", hardness)
+        self.mode: WarmStartMode = "auto" if mode == "auto" else bool(mode)  # 0 and NumPy's False are False, too
+        self.hardness = Range(0, 1, with_high=True).check("warm_hardness", hardness)
         self.readiness: Readiness | None = None  # on rank 0, once "auto" has measured it
         self.is_used: bool | None = None  # None before the first epoch is composed
         self.flips: list[float] = []  # at each look, the fraction of the bits that differed between observations
-        self._last_look = 0  # the batch before which the bits that flipped were last looked at
+        self.looked_before = 0  # the last batch before which the bits that flipped were looked at
+        self._state: dict[str, Any] = {}
 
     def begin(self, memory: Memory, pairing: Pairing) -> bool:
-        """Decide whether the first epoch uses the memory; every rank calls it."""
+        """Decide whether the first epoch uses the memory, which otherwise forgets all; every rank calls it."""
+        self.flips, self.looked_before = [], 0
         if self.mode != "auto" or not memory.has_codes:
             self.is_used = bool(self.mode) and memory.dim is not None
         else:
             self.is_used = bool(ranks.from_first(lambda: [torch.tensor(self._judge(memory, pairing))])[0])
-        memory.take_flips()  # those before the first step say nothing
-        self._last_look = 0
+        if self.is_used:
+            memory.take_flips()  # those before the first step say nothing
+        else:
+            memory.forget()  # so that training goes on exactly as without a warm start
         return self.is_used
 
     def _judge(self, memory: Memory, pairing: Pairing) -> bool:
@@ -81,14 +87,18 @@ class WarmStart:
 
     def must_stop(self, memory: Memory, batch: int, num_batches: int) -> bool:
         """Return whether to give the warm start up from a batch of the first epoch on; every rank calls it."""
-        if not self.is_used or batch <= self._last_look or batch % max(1, num_batches // LOOKS):
+        if not self.is_used or batch <= self.looked_before or batch % max(1, num_batches // LOOKS):
             return False
-        self._last_look = batch
         flips = memory.take_flips()
         self.flips += [] if flips is None else [flips]
-        if flips is None or flips <= MOST_FLIPS or self.mode != "auto":
-            return False
-        self.is_used = False
+        is_torn = flips is not None and flips > MOST_FLIPS and self.mode == "auto"
+        self.looked_before, self.is_used = batch, not is_torn
+        self.state_dict()  # one that was handed out before stays up to date
+        if is_torn:
+            self._report(self.flips[-1])
+        return is_torn
+
+    def _report(self, flips: float) -> None:
         if ranks.world()[0] == 0 and self.flips[0] <= MOST_FLIPS:
             logger.warning(
                 "%.0f%% of the bits of a code flip between two observations of a sample, up from %.0f%% when the epoch "
@@ -99,12 +109,26 @@ class WarmStart:
             )
         elif ranks.world()[0] == 0:  # before the weights could move much
             logger.info("two views of a sample differ in %.0f%% of the bits: the first epoch is random.", 100 * flips)
-        return True
 
-    def state_dict(self, *, is_over: bool) -> dict[str, Any]:
-        """Return what the rest of the first epoch depends on; `is_over` says that there is no rest."""
-        return {"renewed": 0 if is_over else self._last_look, "is_warm": self.is_used}
+    def identity(self) -> dict[str, Any]:
+        """Return what must be the same on every rank."""
+        return {"warm_start": self.mode, "warm_hardness": self.hardness}
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what was decided, as a dictionary that stays up to date: loaders request it before saving."""
+        self._state.update(is_used=self.is_used, looked_before=self.looked_before, flips=list(self.flips))
+        return self._state
+
+    @staticmethod
+    def check_state(state: Any) -> None:
+        """Raise a ValueError if `load_state_dict` could not load it."""
+        states.optional(state, "is_used", bool)
+        if states.entry(state, "looked_before", int) < 0:
+            raise states.damaged("looked_before is negative")
+        if not all(isinstance(each, float) for each in states.entry(state, "flips", list)):
+            raise states.damaged("flips are not numbers")
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue where `state_dict` was taken."""
-        self._last_look, self.is_used = state["renewed"], state["is_warm"]
+        """Continue with a state that `check_state` has passed."""
+        self.is_used, self.looked_before, self.flips = state["is_used"], state["looked_before"], list(state["flips"])
+        self.state_dict()

@@ -81,7 +81,7 @@ class Costs:
     seconds: float | None = None
     """Time of training and mining, without evaluations."""
     mining_seconds_per_epoch: float | None = None
-    """Mean over all epochs but the first, which has nothing to mine; None for a run of one epoch."""
+    """Mean over all epochs but the first, whose mining is a warm start or nothing; None for a run of one epoch."""
     mining_share: float | None = None
     """Fraction of the time of these epochs spent on mining."""
     kept_bytes: int | None = None

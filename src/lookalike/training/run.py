@@ -193,7 +193,10 @@ class Plan:
         try:
             settings = Settings.from_dict({each.name: config[each.name] for each in fields(Settings)})
         except KeyError as error:
-            raise ValueError(f"{folder.config} is damaged ({error.args[0]} is missing). {BEGIN_AGAIN}") from None
+            raise ValueError(
+                f"{folder.config} is damaged, or of another version of lookalike ({error.args[0]} is missing). "
+                f"{BEGIN_AGAIN}"
+            ) from None
         except (ValueError, TypeError) as error:
             raise ValueError(f"{folder.config} is damaged ({str(error).rstrip('.')}). {BEGIN_AGAIN}") from None
         return cls(data=DataSource.of_run(config), settings=settings, model_options=config["model_options"])

@@ -179,22 +179,25 @@ class Settings:
         """Check that none of the settings of these names would be ignored.
 
         Raises:
-            ValueError: The sampler has no use for one of them.
+            ValueError: The sampler, or another setting, leaves no use for one of them.
         """
-        is_lsh, mines = self.sampler == "lsh", self.sampler not in WITHOUT_MINING
+        asked, is_lsh, mines = set(names), self.sampler == "lsh", self.sampler not in WITHOUT_MINING
         used = {
             "bits": is_lsh,
             "guard": is_lsh,
             "center": is_lsh,
             "warm_start": is_lsh,
-            "warm_hardness": is_lsh and self.warm_start != "off",
+            "warm_hardness": is_lsh,
             "target_overlap": is_lsh and self.bits == "auto",
             "hardness": mines,
             "neighbourhood": mines,
             "method": mines,
         }
-        if unused := [name for name in names if not used.get(name, True)]:
+        if unused := [name for name in used if name in asked and not used[name]]:
             raise ValueError(f"{unused[0]}= has no effect with the sampler {self.strategy}.")
+        for name, other, value in (("warm_hardness", "warm_start", "off"), ("neighbourhood", "method", "sample4geo")):
+            if name in asked and getattr(self, other) == value:
+                raise ValueError(f"{name}= has no effect with {other}={value}.")
 
 
 def parse_strategy(text: str) -> dict[str, Any]:
