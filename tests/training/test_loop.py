@@ -169,3 +169,21 @@ def test_a_failure_in_the_evaluation_costs_no_epoch(tmp_path, monkeypatch):
         train(toy_data(), quick(epochs=2), out=tmp_path, model=toy_model(), device="cpu")
     checkpoint = torch.load(tmp_path / "checkpoint.pt", weights_only=True)
     assert checkpoint["step"] == len(checkpoint["this_epoch"]["losses"]) > 0
+
+
+@pytest.mark.parametrize("paired", [False, True])
+def test_the_first_epoch_says_what_became_of_the_warm_start(tmp_path, paired):
+    data, seen = toy_data(paired=paired, classes=60), {}
+    for name, options in {
+        "auto": {"learning_rate": 1e-4},
+        "off": {"warm_start": "off"},
+        "torn": {"learning_rate": 50.0, "clip": 0.0, "epochs": 1},
+    }.items():
+        seen[name] = []
+        torch.manual_seed(0)
+        train(data, quick(**options), out=tmp_path / name, model=nn.Linear(8, 16), on_epoch=seen[name].append)
+    assert [epoch.warm_start for epoch in seen["auto"][:3]] == [None, "used", None]
+    assert seen["auto"][1].readiness > 0.7
+    assert seen["auto"][2].readiness is None
+    assert (seen["off"][1].warm_start, seen["off"][1].readiness) == (None, None)
+    assert seen["torn"][1].warm_start == "given up"

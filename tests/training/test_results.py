@@ -50,6 +50,7 @@ def test_with_a_validation_part_the_best_epoch_is_the_result():
     assert RunResult.from_json(json.loads(json.dumps(result.as_json()))) == result
 
 
-def test_one_epoch_has_nothing_to_mine():
+def test_the_mining_of_a_single_epoch_is_that_of_its_warm_start():
     result = RunResult.of_epochs(EPOCHS[1:2], config={})
-    assert (result.zero_shot, result.mining_seconds_per_epoch, result.mining_share) == (None, None, None)
+    assert (result.zero_shot, result.mining_seconds_per_epoch, result.mining_share) == (None, 0.0, 0.0)
+    assert RunResult.of_epochs(EPOCHS[2:3], config={}).mining_seconds_per_epoch == EPOCHS[2].mining_seconds

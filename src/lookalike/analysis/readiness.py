@@ -32,9 +32,14 @@ class Readiness:
     """Samples that were looked at."""
 
     @property
+    def decisive(self) -> float:
+        """The fraction that decides."""
+        return self.beats[DECISIVE_RANK]
+
+    @property
     def is_ready(self) -> bool:
         """Whether hard batches may be expected to help from the first step."""
-        return self.beats[DECISIVE_RANK] >= ENOUGH
+        return self.decisive >= ENOUGH
 
 
 def measure_readiness(
@@ -75,11 +80,9 @@ def measure_readiness(
     negatives = hamming_topk(
         query[chosen], among, max(scaled.values()), query_labels=own[chosen.cpu()], reference_labels=own
     ).distances.cpu()
-    kth = {k: negatives[:, rank - 1].numpy() for k, rank in scaled.items()}
-    return Readiness(
-        {k: float(((nearest < limit) | (limit < 0)).mean()) for k, limit in kth.items()},  # -1: fewer than k negatives
-        len(anchors),
-    )
+    farthest = negatives.amax(1)  # the last one, where there are fewer than k
+    kth = {k: torch.where(negatives[:, rank - 1] < 0, farthest, negatives[:, rank - 1]) for k, rank in scaled.items()}
+    return Readiness({k: float((nearest < limit.numpy()).mean()) for k, limit in kth.items()}, len(anchors))
 
 
 class _Mates:

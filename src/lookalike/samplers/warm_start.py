@@ -24,6 +24,7 @@ WarmStartMode = bool | Literal["auto"]
 WARM_HARDNESS = 0.5  # in an epoch of nothing but hard batches, a model forgets what is far away; docs/batches.md
 LOOKS = 32  # at the bits that flip, in the first epoch
 MOST_FLIPS = 0.35  # fraction of the bits that may differ between two observations of a sample; docs/batches.md says why
+RISEN = 0.1  # how much more of them than at the first look tell of the learning rate
 
 
 class WarmStart:
@@ -45,14 +46,23 @@ class WarmStart:
         self.mode: WarmStartMode = "auto" if mode == "auto" else bool(mode)  # 0 and NumPy's False are False, too
         self.hardness = Range(0, 1, with_high=True).check("warm_hardness", hardness)
         self.readiness: Readiness | None = None  # on rank 0, once "auto" has measured it
+        self.was_judged = False  # whether there was something to judge
         self.is_used: bool | None = None  # None before the first epoch is composed
         self.flips: list[float] = []  # at each look, the fraction of the bits that differed between observations
         self.looked_before = 0  # the last batch before which the bits that flipped were looked at
         self._state: dict[str, Any] = {}
 
+    @property
+    def outcome(self) -> str | None:
+        """What became of it: "used", "given up" or "not ready"; None if there was nothing to use, or not yet."""
+        if self.is_used or self.looked_before:
+            return "used" if self.is_used else "given up"
+        return "not ready" if self.is_used is False and self.was_judged else None
+
     def begin(self, memory: Memory, pairing: Pairing) -> bool:
         """Decide whether the first epoch uses the memory, which otherwise forgets all; every rank calls it."""
         self.flips, self.looked_before = [], 0
+        self.was_judged = self.mode == "auto" and memory.has_codes and memory.dim is not None
         if self.mode != "auto" or not memory.has_codes:
             self.is_used = bool(self.mode) and memory.dim is not None
         else:
@@ -70,7 +80,7 @@ class WarmStart:
         self.readiness = measure_readiness(found.query, pairing.classes()[found.ids], reference=found.reference)
         logger.info(
             "warm start: %.0f%% of %d samples have a positive nearer than their %dnd negative: the model is %s.",
-            100 * self.readiness.beats[DECISIVE_RANK],
+            100 * self.readiness.decisive,
             self.readiness.anchors,
             DECISIVE_RANK,
             "ready, and the first epoch is mined"
@@ -99,7 +109,7 @@ class WarmStart:
         return is_torn
 
     def _report(self, flips: float) -> None:
-        if ranks.world()[0] == 0 and self.flips[0] <= MOST_FLIPS:
+        if ranks.world()[0] == 0 and flips > self.flips[0] + RISEN:
             logger.warning(
                 "%.0f%% of the bits of a code flip between two observations of a sample, up from %.0f%% when the epoch "
                 "began: the learning rate seems too high for this model. The rest of the first epoch is random; lower "
@@ -107,7 +117,7 @@ class WarmStart:
                 100 * flips,
                 100 * self.flips[0],
             )
-        elif ranks.world()[0] == 0:  # before the weights could move much
+        elif ranks.world()[0] == 0:  # as when the weights had hardly moved: augmentation or dropout is why
             logger.info("two views of a sample differ in %.0f%% of the bits: the first epoch is random.", 100 * flips)
 
     def identity(self) -> dict[str, Any]:
@@ -116,13 +126,19 @@ class WarmStart:
 
     def state_dict(self) -> dict[str, Any]:
         """Return what was decided, as a dictionary that stays up to date: loaders request it before saving."""
-        self._state.update(is_used=self.is_used, looked_before=self.looked_before, flips=list(self.flips))
+        self._state.update(
+            is_used=self.is_used,
+            was_judged=self.was_judged,
+            looked_before=self.looked_before,
+            flips=list(self.flips),
+        )
         return self._state
 
     @staticmethod
     def check_state(state: Any) -> None:
         """Raise a ValueError if `load_state_dict` could not load it."""
         states.optional(state, "is_used", bool)
+        states.entry(state, "was_judged", bool)
         if states.entry(state, "looked_before", int) < 0:
             raise states.damaged("looked_before is negative")
         if not all(isinstance(each, float) for each in states.entry(state, "flips", list)):
@@ -130,5 +146,6 @@ class WarmStart:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue with a state that `check_state` has passed."""
-        self.is_used, self.looked_before, self.flips = state["is_used"], state["looked_before"], list(state["flips"])
+        self.is_used, self.was_judged = state["is_used"], state["was_judged"]
+        self.looked_before, self.flips = state["looked_before"], list(state["flips"])
         self.state_dict()

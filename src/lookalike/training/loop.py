@@ -129,6 +129,7 @@ class TrainingLoop:
         self.losses: list[float] = []
         self.hardness: list[float] = []
         self.seconds = {"epoch": 0.0, "mining": 0.0}
+        self.readiness: float | None = None
         self.criterion.reset_masked()
         self._pending: list[Tensor] = []  # losses and hardnesses still on the device
 
@@ -137,13 +138,15 @@ class TrainingLoop:
         if len(self.losses) == len(self.sampler):  # interrupted after the last step
             return
         self.model.train()
+        with self._timed("epoch"), self._timed("mining"):  # which has a progress bar of its own
+            if not self.is_warm:
+                self.warm_start()
+            if self.settings.sampler == "full" and self.epoch > 0 and not self.losses:
+                self.embedder.refresh(cast("PreEpochBatchSampler", self.sampler), self.train_part)
+            batches = iter(self.sampler)
+            if self.epoch == 0 and self.sampler.warm_start.readiness is not None:
+                self.readiness = self.sampler.warm_start.readiness.decisive
         with self._timed("epoch"), progress_bar(self._headline(), len(self.sampler), shown=self.progress) as bar:
-            with self._timed("mining"):
-                if not self.is_warm:
-                    self.warm_start()
-                if self.settings.sampler == "full" and self.epoch > 0 and not self.losses:
-                    self.embedder.refresh(cast("PreEpochBatchSampler", self.sampler), self.train_part)
-                batches = iter(self.sampler)
             bar.advance(len(self.losses))
             ahead = batches_ahead(self.device) if self.train_part.prefetch else 0
             jobs = (partial(self._read, torch.tensor(ids), step) for step, ids in enumerate(batches, self.step))
@@ -256,6 +259,8 @@ class TrainingLoop:
             mining_share=self.seconds["mining"] / self.seconds["epoch"],
             kept_bytes=self.sampler.kept_bytes,
             bits=self.sampler.bits if isinstance(self.sampler, LSHBatchSampler) else None,
+            readiness=self.readiness,
+            warm_start=None if self.epoch > 0 else self.sampler.warm_start.outcome,
         )
         self.history.append(metrics)
         if best_epoch(self.history) is metrics:
@@ -289,7 +294,12 @@ class TrainingLoop:
             "epoch": self.epoch,
             "step": self.step,
             "history": [epoch.as_json() for epoch in self.history],
-            "this_epoch": {"losses": self.losses, "hardness": self.hardness, "seconds": self.seconds},
+            "this_epoch": {
+                "losses": self.losses,
+                "hardness": self.hardness,
+                "seconds": self.seconds,
+                "readiness": self.readiness,
+            },
             **({} if self.best is None else {"best": self.best}),
         }
 

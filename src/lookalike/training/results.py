@@ -43,6 +43,10 @@ class EpochMetrics:
     """Memory that the sampler keeps from one epoch to the next."""
     bits: int | None = None
     """Code length, for lsh."""
+    readiness: float | None = None
+    """In the first epoch, the fraction of the samples with a positive nearer than their 32nd negative, if measured."""
+    warm_start: str | None = None
+    """In the first epoch, what became of a warm start: "used", "given up" or "not ready"; None without one."""
 
     def as_json(self) -> dict[str, Any]:
         """Flatten into one JSON object without unknown entries; quality metrics become entries of their own."""
@@ -81,7 +85,7 @@ class Costs:
     seconds: float | None = None
     """Time of training and mining, without evaluations."""
     mining_seconds_per_epoch: float | None = None
-    """Mean over all epochs but the first, whose mining is a warm start or nothing; None for a run of one epoch."""
+    """Mean over all epochs but the first, whose mining is a warm start or nothing; of the first if it is alone."""
     mining_share: float | None = None
     """Fraction of the time of these epochs spent on mining."""
     kept_bytes: int | None = None
@@ -113,7 +117,7 @@ class RunResult(Costs):
     def of_epochs(cls, epochs: Sequence[EpochMetrics], **about: Any) -> Self:
         """Sum up the epochs of a run, with epoch 0 if it was recorded; `about` holds the remaining fields."""
         trained = [epoch for epoch in epochs if epoch.epoch > 0]
-        mined = trained[1:]
+        mined = trained[1:] or trained
         mining = sum(epoch.mining_seconds or 0.0 for epoch in mined)
         seconds = sum(epoch.seconds or 0.0 for epoch in mined)
         best = best_epoch(trained)

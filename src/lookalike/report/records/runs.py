@@ -49,6 +49,8 @@ EPOCH = {
     "mining_seconds": kinds.NOT_NEGATIVE,
     "kept_bytes": kinds.SIZE,
     "bits": kinds.COUNT,
+    "readiness": kinds.FRACTION,
+    "warm_start": kinds.TEXT,
 }
 BY_BITS = {"overlap": kinds.FRACTION, "positional_distance": kinds.NOT_NEGATIVE}
 COSTS = {
