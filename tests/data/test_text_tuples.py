@@ -131,13 +131,21 @@ def test_the_split_decides_which_pairs_train(tmp_path):
     assert all((q[1:], a[1:]) == (n[1:], n[1:]) for (q, a), (n,) in zip(pairs, negatives, strict=True))
 
 
+def test_a_query_without_an_answer_does_not_turn_negatives_into_answers(tmp_path, caplog):
+    rows = [(q, a, "1") for q, a in PAIRS] + [("query 0", "text 4", "0"), ("query without answer", "text 9", "0")]
+    data = with_test(write_csv(tmp_path / "c.csv", ("query", "answer", "label"), rows))
+    assert data.train.pairs == len(PAIRS)
+    assert data.train.num_negatives == 1
+    assert "1 queries have no row with a 1: they are left out" in caplog.text
+
+
 def test_other_labels_are_not_negatives(tmp_path, caplog):
     for labels in (["0"] * 4, ["1"] * 4, ["0", "1", "2", "0"], ["x", "0", "1", "y"]):
         rows = [(f"q{i}", f"a{i}", label) for i, label in enumerate(labels)]
         data = with_test(write_csv(tmp_path / "a.csv", ("query", "answer", "label"), rows))
         assert content(data) == ([row[:2] for row in rows], [[]] * 4)
         assert not caplog.records
-    rows = [("q0", "a0", "1"), ("q0", "a1", "0"), ("q1", "a2", "0")]  # nothing answers q1
+    rows = [("q0", "a0", "1"), ("q1", "a1", "1"), ("q2", "a2", "0")]  # no query has both
     data = with_test(write_csv(tmp_path / "a.csv", ("query", "answer", "label"), rows))
     assert content(data)[0] == [row[:2] for row in rows]
     assert "1 queries have no row with a 1: every row is read as a pair" in caplog.text

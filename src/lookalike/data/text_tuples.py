@@ -134,7 +134,7 @@ def _of_labelled_lists(table: Table, found: tuple[str, str], name: str) -> Itera
 
 
 def _of_labelled_pairs(table: Table, found: tuple[str, str], name: str) -> Iterable[_Example] | None:
-    """Return None if the column means something else."""
+    """Return None if the column means something else, which it may if no query has both a 1 and a 0."""
     flags = [_flag(value) for value in table.column(name)]
     if None in flags or len(set(flags)) < 2:
         return None
@@ -146,15 +146,18 @@ def _of_labelled_pairs(table: Table, found: tuple[str, str], name: str) -> Itera
             rows.append(row)
         else:
             others[query].append(text)
-    if missing := others.keys() - {queries[row] for row in rows}:
+    answered = {queries[row] for row in rows}
+    if missing := others.keys() - answered:
+        are_flags = not others.keys().isdisjoint(answered)
         logger.warning(
-            "%s has a column %s of zeros and ones, but %s queries have no row with a 1: every row is read as a pair, "
-            "whatever it says there.",
+            "%s has a column %s of zeros and ones, but %s queries have no row with a 1: %s.",
             table.source,
             name,
             f"{len(missing):,}",
+            "they are left out" if are_flags else "every row is read as a pair, whatever it says there",
         )
-        return None
+        if not are_flags:
+            return None
     return [_Example(row, queries[row], [texts[row]], others[queries[row]]) for row in rows]
 
 
