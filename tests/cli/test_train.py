@@ -408,3 +408,14 @@ def test_the_papers_settings_have_one_name(run_here, glyph_file, tmp_path):
     code, _, err = run_here("train", glyph_file, "--preset", "thesis")
     assert code == 2
     assert "thesis" in err
+
+
+def test_the_first_epoch_says_whether_the_model_was_ready(run_here, glyph_file):
+    """Random pictures are not told apart by an untrained network; `on` uses the codes all the same."""
+    lines = {}
+    for mode in ("auto", "on", "off"):
+        code, out, err = run_here("train", glyph_file, *QUICK, "--warm-start", mode, "--out", f"runs/{mode}")
+        assert (code, err) == (0, "")
+        lines[mode] = re.findall(r"^epoch   1 .*\)(.*)$", out, re.MULTILINE)
+    assert re.fullmatch(r", (not ready: \d+%|warm start( given up)?)", lines["auto"][0])
+    assert (lines["on"], lines["off"]) == ([", warm start"], [""])

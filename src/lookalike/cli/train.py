@@ -180,8 +180,8 @@ def _print_epoch(console: "Console", settings: Settings, epoch: "EpochMetrics") 
         console.print(f"epoch   0  {recall}  before training", highlight=False)
         return
     bits = f", {epoch.bits} bits" if settings.strategy == "lsh:auto" else ""
-    warm = {None: "", "not ready": f", not ready for a warm start ({epoch.readiness or 0:.0%})"}
-    first = warm.get(epoch.warm_start, f", warm start {epoch.warm_start}")
+    outcomes = {None: "", "used": ", warm start", "not ready": f", not ready: {epoch.readiness or 0:.0%}"}
+    first = outcomes.get(epoch.warm_start, f", warm start {epoch.warm_start}")
     masked = "" if epoch.masked is None else f"  masked {epoch.masked:.2%}"
     console.print(
         f"epoch {epoch.epoch:>3}  {recall}  loss {epoch.loss:.3f}{masked}  "
