@@ -241,13 +241,20 @@ def _state(graph: Graph, classes: Classes, plan: Plan, rng: np.random.Generator)
     def none(size: int) -> Array:
         return np.full(size, -1, np.int32)
 
-    nodes = np.full((n, 8), -1, np.int32)
+    edges = np.diff(graph.offsets)
+    nodes = np.full((n, 4), -1, np.int32)
     nodes[:, HOME], nodes[:, GAIN] = batch, 0
-    nodes[:, SCALE] = (LEVELS << 16) // np.maximum(1, np.diff(graph.offsets))
+    nodes[:, SCALE] = (LEVELS << 16) // np.maximum(1, edges)
+    largest = min(n, int(max(plan.sizes, default=0)))
+    capacity = int(
+        np.partition(edges, n - largest)[n - largest :].sum()
+    )  # every edge of a batch queues a pair, at most
     return State(
         nodes=nodes,
         touched=none(n),
         heads=none(LEVELS),
+        entries=np.empty((capacity, 2), np.int32),
+        queued=np.zeros(1, np.int64),
         left=left,
         stamp=none(num_labels),
         by_left=none(int(left.max(initial=0)) + 1),

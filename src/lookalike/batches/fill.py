@@ -35,9 +35,13 @@ class Classes(NamedTuple):
 class State(NamedTuple):
     """Working memory of `fill`."""
 
-    nodes: Any  # int32 [n, 8]: what is read of a pair together, in one cache line; columns below
+    nodes: Any  # int32 [n, 4]: what is read of a pair together; columns below
     touched: Any  # int32 [n]: pairs with a gain
-    heads: Any  # int32 [LEVELS]: first pair of each queue level
+    heads: Any  # int32 [LEVELS]: the last entry of each queue level
+    entries: (
+        Any  # int32 [capacity, 2]: a queued pair, and the entry before it; a pair that moved on leaves its own behind
+    )
+    queued: Any  # int64 [1]: entries in use
     left: Any  # int32 [num_labels]: pairs still to place
     stamp: Any  # int32 [num_labels]: last batch that got the label
     by_left: Any  # int32 [max_left + 1]: first label with that many pairs left
@@ -47,9 +51,9 @@ class State(NamedTuple):
 
 
 HOME = 0  # the batch of a pair, FREE or LEFT_OUT
-LEVEL, BEFORE, AFTER = 1, 2, 3  # its place in the queue; level -1: not queued
-GAIN = 4  # its edges into the current chunk
-SCALE = 5  # levels per edge, in units of 1 / 65536: a multiplication is cheaper than dividing by the number of edges
+LEVEL = 1  # its level in the queue; -1: not queued
+GAIN = 2  # its edges into the current chunk
+SCALE = 3  # levels per edge, in units of 1 / 65536: a multiplication is cheaper than dividing by the number of edges
 
 
 @kernel
@@ -91,27 +95,12 @@ def _random_below(state: State, n: int) -> int:
 
 
 @kernel
-def _unqueue(state: State, i: int) -> None:
-    level = state.nodes[i, LEVEL]
-    if level < 0:
-        return
-    if state.nodes[i, BEFORE] >= 0:
-        state.nodes[state.nodes[i, BEFORE], AFTER] = state.nodes[i, AFTER]
-    else:
-        state.heads[level] = state.nodes[i, AFTER]
-    if state.nodes[i, AFTER] >= 0:
-        state.nodes[state.nodes[i, AFTER], BEFORE] = state.nodes[i, BEFORE]
-    state.nodes[i, LEVEL] = -1
-
-
-@kernel
 def _queue(state: State, i: int, level: int) -> None:
-    _unqueue(state, i)
-    first = state.heads[level]
-    state.nodes[i, BEFORE], state.nodes[i, AFTER] = -1, first
-    if first >= 0:
-        state.nodes[first, BEFORE] = i
-    state.heads[level], state.nodes[i, LEVEL] = i, level
+    """Queue a pair at a level. Its entry at a lower one stays behind and is skipped: moving it would cost more."""
+    entry = state.queued[0]
+    state.entries[entry, 0], state.entries[entry, 1] = i, state.heads[level]
+    state.heads[level], state.nodes[i, LEVEL] = entry, level
+    state.queued[0] = entry + 1
 
 
 @kernel
@@ -139,7 +128,7 @@ def _unfile_label(state: State, label: int) -> None:
 def _place(graph: Graph, classes: Classes, state: State, i: int, batch: int, touched: int, grow: bool) -> int:
     """Put a pair into the batch; if growing, raise the priority of its free neighbours. Returns the new `touched`."""
     label = classes.labels[i]
-    _unqueue(state, i)
+    state.nodes[i, LEVEL] = -1
     state.nodes[i, HOME], state.stamp[label] = batch, batch
     _unfile_label(state, label)
     state.left[label] -= 1
@@ -163,20 +152,24 @@ def _place(graph: Graph, classes: Classes, state: State, i: int, batch: int, tou
 def _forget(state: State, touched: int) -> None:
     """Empty the queue: a new chunk begins."""
     for t in range(touched):
-        _unqueue(state, state.touched[t])
-        state.nodes[state.touched[t], GAIN] = 0
+        i = state.touched[t]
+        state.nodes[i, LEVEL], state.nodes[i, GAIN] = -1, 0
+    state.heads[:] = -1
+    state.queued[0] = 0
 
 
 @kernel
 def _most_connected(classes: Classes, state: State, batch: int) -> int:
     """Return the queued pair with the largest fraction of its edges in the chunk, its label not in the batch, or -1."""
     for level in range(LEVELS - 1, -1, -1):
-        i = state.heads[level]
-        while i >= 0:
-            _unqueue(state, i)
+        while state.heads[level] >= 0:
+            i, before = state.entries[state.heads[level]]
+            state.heads[level] = before
+            if state.nodes[i, LEVEL] != level:  # left behind
+                continue
+            state.nodes[i, LEVEL] = -1
             if state.stamp[classes.labels[i]] != batch:
                 return int(i)
-            i = state.heads[level]
     return -1
 
 
