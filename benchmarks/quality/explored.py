@@ -15,7 +15,7 @@ NAMES = {"texts": "debian", "msmarco": "medquad", "sop": "emoji", "folder": "gro
 UNTRAINED = "emoji, weights drawn at random"
 DECISIVE = str(DECISIVE_RANK)
 FIRST_SEEN_LATER = ("grocery", "cjk")  # data that nobody had looked at when the rule was frozen
-RUNS, FLIPS, READINESS = "exploration.jsonl", "exploration_flips.jsonl", "readiness"
+RUNS, READINESS = "exploration.jsonl", "readiness"
 
 
 def runs(results: Path | None = None) -> Iterator[dict[str, Any]]:
@@ -46,41 +46,32 @@ def exploration() -> str:
 def flips() -> str:
     """Show the fraction of bits that differ between two looks at a sample, in first epochs of a warm start."""
     found: dict[tuple[Any, ...], list[list[float]]] = {}
-    for run in _lines(FLIPS):
-        settings = run["s"]
-        looks = [look[1] for look in run["trace"][1:] if look[1] is not None]
-        if looks and settings["x_probation"] == 0 and settings["center"] == 1:
-            key = (_name(run), settings["learning_rate"], settings["pairs_per_batch"])
-            found.setdefault(key, []).append(looks)
+    for run in _judged():
+        if run["flips"]:
+            key = (run["data"], run["learning_rate"], run["pairs_per_batch"], run["epochs"])
+            found.setdefault(key, []).append(run["flips"])
     lines = [
         [*key, *(f"{mean(each(own) for own in looks):.0%}" for each in (_first, _tenth, max)), len(looks)]
         for key, looks in sorted(found.items())
     ]
-    header = ["data", "learning rate", "pairs per batch", "first look", "after a tenth", "most", "runs"]
-    return f"{markdown(header, lines)}\n\nMeans over runs; from `benchmarks/results/{FLIPS}`." if lines else ""
+    header = ["data", "learning rate", "pairs per batch", "epochs", "first look", "after a tenth", "most", "runs"]
+    return f"{markdown(header, lines)}\n\nMeans over runs; from `benchmarks/results/{READINESS}.json`." if lines else ""
 
 
 def readiness() -> str:
     """Show by data set how often the positive is nearer than the decisive negative, and what followed."""
-    path = record.RESULTS / f"{READINESS}.json"
-    if not path.exists():
-        return ""
     found: dict[str, list[dict[str, Any]]] = {}
-    for run in json.loads(path.read_text())["runs"]:
+    for run in _judged():
         found.setdefault(run["data"], []).append(run)
     shares = {data: [run["beats"][DECISIVE] for run in own] for data, own in found.items()}
-    for run in _lines(FLIPS):
-        if _name(run) == UNTRAINED and run["trace"][0]["readiness"]:
-            shares.setdefault(UNTRAINED, []).append(run["trace"][0]["readiness"][DECISIVE])
     lines = []
     for data in sorted(shares, key=lambda data: -mean(shares[data])):
         marked = f"{data} *" if data in FIRST_SEEN_LATER else data
         low, high = f"{min(shares[data]):.2f}", f"{max(shares[data]):.2f}"
-        lines.append([marked, low if low == high else f"{low} to {high}", len(shares[data]), _outcome(found.get(data))])
+        lines.append([marked, low if low == high else f"{low} to {high}", len(shares[data]), _outcome(found[data])])
     header = ["data", "positive nearer than the 32nd negative", "runs", "the first epoch"]
-    files = f"`benchmarks/results/{READINESS}.json` and `{FLIPS}`"
-    note = f"Marked *: not looked at before the rule was frozen. From {files}."
-    return f"{markdown(header, lines)}\n\n{note}"
+    note = f"Marked *: not looked at before the rule was frozen. From `benchmarks/results/{READINESS}.json`."
+    return f"{markdown(header, lines)}\n\n{note}" if lines else ""
 
 
 def collected(known: Iterable[Path]) -> dict[str, Any]:
@@ -107,9 +98,13 @@ def collected(known: Iterable[Path]) -> dict[str, Any]:
     return {"runs": sorted(found.values(), key=lambda run: [str(value) for value in run.values()][:5])}
 
 
-def _outcome(runs: list[dict[str, Any]] | None) -> str:
-    if runs is None:
-        return "random (by the rule)"
+def _judged() -> list[dict[str, Any]]:
+    """Return what warm starts saw, run by run."""
+    path = record.RESULTS / f"{READINESS}.json"
+    return list(json.loads(path.read_text())["runs"]) if path.exists() else []
+
+
+def _outcome(runs: list[dict[str, Any]]) -> str:
     if not any(run["was_ready"] for run in runs):
         return "random"
     given_up = [len(run["flips"]) for run in runs if not run["was_mined_to_the_end"]]
@@ -132,11 +127,6 @@ def _described(run: dict[str, Any]) -> str:
     parts += [f"center {run['center']:g}"] if run["center"] < 1 else []
     parts += [f"masked above {run['mask_above']:g}"] if run["mask_above"] else []
     return ", ".join(parts)
-
-
-def _name(run: dict[str, Any]) -> str:
-    name = NAMES.get(run["data"], run["data"])
-    return UNTRAINED if name == "emoji" and run["zero"] < 0.1 else name  # pretrained, it begins with .23
 
 
 def _first(looks: list[float]) -> float:

@@ -139,8 +139,8 @@ def shuffle_batches(sizes: Any, *, labels: Any = None, seed: int = 0) -> Batches
 
     Args:
         sizes: Pairs of each batch, integers; a last one that is shorter than all others stays the last.
-        labels: Integers, one per pair, of which batches of these sizes are known to hold none twice; by default no two
-            pairs share one.
+        labels: Integers, one per pair. It must be possible to fill batches of these sizes without repeating a label in
+            any of them. By default, no two pairs share a label.
         seed: Decides the order.
 
     Examples:
@@ -248,7 +248,7 @@ def _state(graph: Graph, classes: Classes, plan: Plan, rng: np.random.Generator)
     largest = min(n, int(max(plan.sizes, default=0)))
     capacity = int(
         np.partition(edges, n - largest)[n - largest :].sum()
-    )  # every edge of a batch queues a pair, at most
+    )  # each edge of a batch queues one pair at most
     return State(
         nodes=nodes,
         touched=none(n),

@@ -38,9 +38,7 @@ class State(NamedTuple):
     nodes: Any  # int32 [n, 4]: what is read of a pair together; columns below
     touched: Any  # int32 [n]: pairs with a gain
     heads: Any  # int32 [LEVELS]: the last entry of each queue level
-    entries: (
-        Any  # int32 [capacity, 2]: a queued pair, and the entry before it; a pair that moved on leaves its own behind
-    )
+    entries: Any  # int32 [capacity, 2]: a queued pair, and the entry before it; a pair that moves up leaves it behind
     queued: Any  # int64 [1]: entries in use
     left: Any  # int32 [num_labels]: pairs still to place
     stamp: Any  # int32 [num_labels]: last batch that got the label

@@ -47,7 +47,7 @@ class CodeStream:
         self._fresh = torch.zeros_like(self.table.marks)  # bits: samples seen since the last exchange
         self._num_refused = 0
         self.refused_before = 0  # rows of the last epoch that were not finite
-        self._flipped = torch.zeros(2, dtype=torch.int64)  # bits that differ from the older code, of how many
+        self._flipped = torch.zeros(2, dtype=torch.int64)  # bits that flipped, and bits that were compared
         self.has_collapsed = False  # whether the embeddings of the last epoch were almost one point
         self._state: dict[str, Any] = {}
 
@@ -101,7 +101,7 @@ class CodeStream:
         self._flipped += torch.tensor([flipped, before.size * 8])
 
     def take_flips(self) -> Tensor:
-        """Return how many bits differ from the older code of the same sample, and of how many, since the last call."""
+        """Return how many bits have flipped since the last call, and how many were compared."""
         self.flush()
         flipped = self._flipped.clone()
         self._flipped.zero_()
