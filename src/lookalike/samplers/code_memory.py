@@ -104,6 +104,11 @@ class CodeMemory(Memory):
             reservoir.forget()
         self.bits, self.plan, self._has_chosen = self.max_bits, None, False
 
+    def watch_flips(self) -> None:
+        """Count the bits that flip between observations of a sample from now on, until the epoch ends."""
+        for stream in self.streams.values():
+            stream.watch_flips()
+
     def take_flips(self) -> float | None:
         """Return the fraction of bits that flipped between observations since the last call, on all ranks."""
         mine = torch.stack([stream.take_flips() for stream in self.streams.values()]).sum(0)

@@ -44,6 +44,9 @@ class Memory:
     def forget(self) -> None:
         """Forget everything, as if nothing had been written."""
 
+    def watch_flips(self) -> None:
+        """Count the bits that flip between observations of a sample from now on, until the epoch ends."""
+
     def take_flips(self) -> float | None:
         """Return the fraction of bits that flipped between observations of a sample since the last call, on all ranks.
 

@@ -47,6 +47,7 @@ class CodeStream:
         self._fresh = torch.zeros_like(self.table.marks)  # bits: samples seen since the last exchange
         self._num_refused = 0
         self.refused_before = 0  # rows of the last epoch that were not finite
+        self._watches_flips = False
         self._flipped = torch.zeros(2, dtype=torch.int64)  # bits that flipped, and bits that were compared
         self.has_collapsed = False  # whether the embeddings of the last epoch were almost one point
         self._state: dict[str, Any] = {}
@@ -90,7 +91,8 @@ class CodeStream:
         if not bool(finite.all()):
             self._refuse(ids[~finite])
             ids, codes = ids[finite], codes[finite]
-        self._count_flips(ids, codes)
+        if self._watches_flips:
+            self._count_flips(ids, codes)
         self.table.put(ids, codes)
         mark(self._fresh, ids)
 
@@ -99,6 +101,14 @@ class CodeStream:
         before = self.table.codes[ids[known]].numpy()
         flipped = int(np.bitwise_count(before ^ codes[known].numpy()).sum(dtype=np.int64))
         self._flipped += torch.tensor([flipped, before.size * 8])
+
+    def watch_flips(self) -> None:
+        """Count the bits that flip from now on, until the epoch ends."""
+        self.flush()
+        self._flipped.zero_()
+        self._watches_flips = True
+        if self._state:
+            self._update_state()
 
     def take_flips(self) -> Tensor:
         """Return how many bits have flipped since the last call, and how many were compared."""
@@ -163,6 +173,7 @@ class CodeStream:
         if self._total is not None:
             self._total.zero_()
         self._shared = None
+        self._watches_flips = False
         self.refused_before, self._num_refused = self._num_refused, 0
         self._fresh.zero_()
         self._update_state()
@@ -175,7 +186,7 @@ class CodeStream:
             tensor.zero_()
         self.hasher = self._total = self._shared = None
         self.gathering.rows = None
-        self._has_epoch_mean = self.has_collapsed = False
+        self._has_epoch_mean = self.has_collapsed = self._watches_flips = False
         self._num_refused = self.refused_before = 0
         if self._state:
             self._update_state()
@@ -192,6 +203,7 @@ class CodeStream:
             marks=self.table.marks,
             fresh=self._fresh,
             flipped=self._flipped,
+            watches_flips=self._watches_flips,
             aside=self.gathering.state_dict(),
             total=self._total,
             shared=self._shared,
@@ -209,6 +221,7 @@ class CodeStream:
         for name in ("marks", "fresh"):
             states.check_tensor(state, name, torch.uint8, self.table.marks.shape)
         states.check_tensor(state, "flipped", torch.int64, [2])
+        states.entry(state, "watches_flips", bool)
         states.entry(state, "has_epoch_mean", bool)
         dim = None
         if states.optional(state, "hasher", dict) is not None:
@@ -237,6 +250,7 @@ class CodeStream:
         self.table.marks.copy_(state["marks"])
         self._fresh.copy_(state["fresh"])
         self._flipped.copy_(state["flipped"])
+        self._watches_flips = state["watches_flips"]
         self._total = None if state["total"] is None else state["total"].clone()
         self._shared = None if state["shared"] is None else state["shared"].clone()
         self._has_epoch_mean = state["has_epoch_mean"]

@@ -68,7 +68,7 @@ class WarmStart:
         else:
             self.is_used = bool(ranks.from_first(lambda: [torch.tensor(self._judge(memory, pairing))])[0])
         if self.is_used:
-            memory.take_flips()  # those before the first step say nothing
+            memory.watch_flips()
         else:
             memory.forget()  # so that training goes on exactly as without a warm start
         return self.is_used
