@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import zlib
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -95,6 +96,14 @@ class CodeMemory(Memory):
             stream.exchange()
         for reservoir in self.reservoirs.values():
             reservoir.exchange()
+
+    def known_checksum(self) -> int:
+        """Return a checksum of which samples have codes."""
+        checksum = 0
+        for stream in self.streams.values():
+            stream.flush()
+            checksum = zlib.crc32(stream.table.marks.numpy().data, checksum)
+        return checksum
 
     def forget(self) -> None:
         """Forget everything, as if nothing had been written."""
@@ -226,14 +235,14 @@ class CodeMemory(Memory):
             _check_plan(states.optional(state["auto"], "plan", dict))
 
     def load_state_dict(self, state: dict[str, Any], *, is_own: bool) -> bool:
-        """Load a state and return whether all of it could be used."""
-        is_whole = [stream.load_state_dict(state[tower], is_own=is_own) for tower, stream in self.streams.items()]
+        """Load a state and return whether all ranks knew what it holds."""
+        is_shared = [stream.load_state_dict(state[tower], is_own=is_own) for tower, stream in self.streams.items()]
         for tower, reservoir in self.reservoirs.items():
             reservoir.load_state_dict(state["reservoirs"][tower])
         if self.auto:
             self.bits, self._has_chosen = state["auto"]["bits"], state["auto"]["has_chosen"]
             self.plan = None if state["auto"]["plan"] is None else BitsPlan(**state["auto"]["plan"])
-        return all(is_whole)
+        return all(is_shared)
 
 
 def _check_plan(plan: dict[str, Any] | None) -> None:

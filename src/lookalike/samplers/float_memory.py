@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -73,6 +74,10 @@ class FloatMemory(Memory):
                 floats[other_ids] = rows.to(floats.device)
         self._fresh[:] = False
 
+    def known_checksum(self) -> int:
+        """Return a checksum of which samples are known."""
+        return zlib.crc32(self._seen().numpy().data)
+
     def rows(self, k: int) -> Remembered | None:  # noqa: ARG002 - as `Memory` has it
         """Return the floats of the samples that have some in every tower."""
         ids = self._seen().nonzero().flatten()
@@ -123,7 +128,7 @@ class FloatMemory(Memory):
         states.check_tensor(state, "fresh", torch.bool, [self.n])
 
     def load_state_dict(self, state: dict[str, Any], *, is_own: bool) -> bool:
-        """Load a state and return whether all of it could be used."""
+        """Load a state and return whether all ranks knew what it holds."""
         self._floats = {tower: floats.clone() for tower, floats in state["floats"].items()}
         self._fresh = state["fresh"].clone() if is_own else torch.zeros_like(self._fresh)
-        return is_own or not bool(state["fresh"].any())
+        return not bool(state["fresh"].any())

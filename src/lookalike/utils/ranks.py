@@ -77,6 +77,16 @@ def largest(value: float) -> float:
     return float(most)
 
 
+def check_same(value: int, difference: str) -> None:
+    """Raise a ValueError that says `difference` on all ranks, unless the number is the same on all of them."""
+    if not is_distributed():
+        return
+    mine = torch.tensor([value, -value], device=_device())
+    dist.all_reduce(mine, op=dist.ReduceOp.MAX)
+    if int(mine[0]) != -int(mine[1]):
+        raise ValueError(difference)
+
+
 def share(order: Tensor, offsets: Tensor, rank: int, world_size: int, width: int) -> tuple[Tensor, Tensor]:
     """Return this rank's part of every batch: as many batches on every rank, sizes that differ by at most one pair."""
     pairs = offsets.diff() // width
