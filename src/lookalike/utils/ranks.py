@@ -1,6 +1,6 @@
 """Exchange data between the processes of `torch.distributed`."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -19,7 +19,7 @@ def world() -> tuple[int, int]:
 
 
 def _device() -> torch.device:
-    return torch.device("cuda", torch.cuda.current_device()) if dist.get_backend() == "nccl" else torch.device("cpu")
+    return torch.device("cuda", torch.cuda.current_device()) if "nccl" in dist.get_backend_config() else torch.device("cpu")
 
 
 def gather_rows(ids: Tensor, rows: Tensor) -> list[tuple[Tensor, Tensor]]:
@@ -37,6 +37,15 @@ def gather_rows(ids: Tensor, rows: Tensor) -> list[tuple[Tensor, Tensor]]:
         dist.all_gather(everyone, padded)
         gathered.append([each[: int(number)].cpu() for each, number in zip(everyone, numbers, strict=True)])
     return list(zip(*gathered, strict=True))
+
+
+def concatenated(x: Tensor, lengths: Sequence[int]) -> Tensor:
+    """Return the rows `[m, width]` of all ranks, one rank after another, if `lengths` says how many each of them has."""
+    padded = x.new_zeros(max(lengths), x.shape[1])
+    padded[: len(x)] = x
+    parts = [torch.empty_like(padded) for _ in lengths]
+    dist.all_gather(parts, padded)
+    return torch.cat([part[:length] for part, length in zip(parts, lengths, strict=True)])
 
 
 def add_up(values: Tensor) -> Tensor:
