@@ -33,7 +33,7 @@ def suggestion(name: str, known: Iterable[str]) -> str:
     return "." if known_name is None else f"; did you mean {known_name!r}?"
 
 
-def first_line(error: Exception) -> str:
+def first_line(error: BaseException) -> str:
     """Return the first line of another library's error, to quote it within a sentence.
 
     Examples:

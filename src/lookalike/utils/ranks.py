@@ -120,23 +120,33 @@ def check_agreement(notes: dict[str, Any], dim: int | None) -> None:
     everyone: list[Any] = [None] * dist.get_world_size()
     dist.all_gather_object(everyone, (notes, dim))
     all_notes, dims = zip(*everyone, strict=True)
-    names = dict.fromkeys(name for each in all_notes for name in each)
-    values = {name: [each.get(name, "absent") for each in all_notes] for name in names}
     if len({each for each in dims if each is not None}) > 1:
-        values["the embeddings' dimension"] = ["unknown" if each is None else each for each in dims]
-    differing = [f"{name} is {_by_rank(found)}" for name, found in values.items() if any(v != found[0] for v in found)]
-    if differing:
+        shown = ["unknown" if each is None else each for each in dims]
+        all_notes = tuple(each | {"the embeddings' dimension": dim} for each, dim in zip(all_notes, shown, strict=True))
+    if found := differences(all_notes):
         raise ValueError(
-            f"the ranks' samplers differ: {'; '.join(differing)}. Build the sampler with the same arguments on every "
-            "rank, including the seed, and load its state on every rank or on none."
+            f"the ranks' samplers differ: {found}. Build the sampler with the same arguments on every rank, including "
+            "the seed, and load its state on every rank or on none."
         )
+
+
+def differences(notes: Sequence[dict[str, Any]]) -> str:
+    """Say in which values the notes of the ranks differ; nothing if they agree.
+
+    Examples:
+        >>> differences([{"seed": 0, "bits": 64}, {"seed": 1, "bits": 64}, {"seed": 1, "bits": 64}])
+        'seed is 0 on rank 0, 1 on ranks 1, 2'
+    """
+    names = dict.fromkeys(name for each in notes for name in each)
+    values = {name: [each.get(name, "absent") for each in notes] for name in names}
+    differing = {name: found for name, found in values.items() if any(value != found[0] for value in found)}
+    return "; ".join(f"{name} is {_by_rank(found)}" for name, found in differing.items())
 
 
 def _by_rank(values: list[Any]) -> str:
     """Group the ranks by value: 0 on rank 0, 1 on ranks 1, 2."""
-    ranks_of: dict[Any, list[str]] = {}
-    for rank, value in enumerate(values):
-        ranks_of.setdefault(value, []).append(str(rank))
-    return ", ".join(
-        f"{value} on rank{'s' if len(ranks) > 1 else ''} {', '.join(ranks)}" for value, ranks in ranks_of.items()
-    )
+    parts = []
+    for value in (each for i, each in enumerate(values) if each not in values[:i]):  # lists have no hash
+        ranks = [str(rank) for rank, each in enumerate(values) if each == value]
+        parts.append(f"{value} on rank{'s' if len(ranks) > 1 else ''} {', '.join(ranks)}")
+    return ", ".join(parts)
