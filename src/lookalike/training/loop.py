@@ -32,10 +32,10 @@ from lookalike.training.errors import DivergenceError
 from lookalike.training.evaluating import Evaluator
 from lookalike.training.hardness import hardest_similarity
 from lookalike.training.loading import batches_ahead, read, read_ahead
-from lookalike.training.model_checks import check_model, warn_of_batch_norm
+from lookalike.training.model_checks import check_model, normalises_batches, warn_of_batch_norm
 from lookalike.training.results import EpochMetrics, best_epoch, is_stale
 from lookalike.training.settings import WITHOUT_MINING
-from lookalike.training.shares import Batch, Share, everyones
+from lookalike.training.shares import Batch, Share, everyones, restored_on_error
 from lookalike.training.step import Backward, Step, freeze_unused
 from lookalike.training.strategies import (
     compile_ahead,
@@ -90,8 +90,8 @@ class TrainingLoop:
         self.train_part = data.train.to(device)
         n, lists = self.sampler.num_samples, data.train_exclude
         self.exclude = None if lists is None else checked_lists("exclude", lists, n, n, torch.device("cpu"))
-        has_negatives = getattr(data.train, "num_negatives", 0) > 0  # a user's own part may not define it
-        self.explicit = ExplicitNegatives(data.train, self.exclude) if has_negatives else None
+        self.num_negatives: int = getattr(data.train, "num_negatives", 0)  # a user's own part may not define it
+        self.explicit = ExplicitNegatives(data.train, self.exclude) if self.num_negatives else None
         self.model, self.criterion = model.to(device), make_loss(settings).to(device)
         self.optimizer = make_optimizer([self.model, self.criterion], settings, device)
         self.precision = step_precision(settings, device)
@@ -109,6 +109,7 @@ class TrainingLoop:
         self.tracker = OverlapTracker(n, data.train.labels) if settings.track_overlap else None
         self.num_steps = settings.epochs * len(self.sampler)
         self.is_warm = not self.sampler.wants_warm_start
+        self._is_stepping = False
         self.epoch = self.step = 0
         self.history: list[EpochMetrics] = []  # begins with epoch 0, the model before its first step
         self.best: dict[str, Tensor] | None = None  # the weights of the best epoch, if there is a validation part
@@ -171,14 +172,24 @@ class TrainingLoop:
             ahead = batches_ahead(self.device) if self.train_part.prefetch else 0
             jobs = (partial(self._read, torch.tensor(ids), step) for step, ids in enumerate(batches, self.step))
             reading = read_ahead(jobs, ahead)
+            self._is_stepping = True
             while (batch := self.team.together(partial(self._next, reading))) is not None:
                 self._step(batch)
                 bar.advance(1)
                 if self.device.type == "cpu" or len(self._pending) == STEPS_BETWEEN_LOOKS:
                     self._look_at_losses()
                     bar.describe(self._headline())
+            self._is_stepping = False
             self._look_at_losses()
             self.team.copy_buffers(self.model)  # of batch normalisation, which sees only a rank's own share
+
+    @property
+    def is_between_steps(self) -> bool:
+        """Whether the state is that between two steps, even though a step or a vote has just failed.
+
+        Until a step has heard from all ranks it changes nothing but the statistics of batch normalisation.
+        """
+        return self._is_stepping and not normalises_batches(self.model)
 
     def _next(self, reading: Iterator[Batch]) -> Batch | None:
         self.check()
@@ -210,16 +221,18 @@ class TrainingLoop:
             group["lr"] = self.settings.learning_rate * schedule(self.step, self.num_steps, self.settings.warmup)
         exclude = self._excluded(ids)
         own = None if exclude is None or share.is_whole else take_lists(exclude, torch.arange(*share.bounds))
-        masked_before = self.criterion.counts.clone()
         self.optimizer.zero_grad(set_to_none=True)
-        loss, towers = self.backward(
-            batch.chunks, share.counted_rows, partial(self._loss, share, own or exclude), self._seed_dropout
-        )
+        with restored_on_error(self.criterion.counts) as masked_before:
+            loss, towers = self.backward(
+                batch.chunks, share.counted_rows, partial(self._loss, share, own or exclude), self._seed_dropout
+            )
+            with self._timed("mining"):
+                (query, reference, *explicit), loss = everyones(
+                    share, towers, self.num_negatives, loss, self.criterion.counts, masked_before
+                )
         if self.settings.clip:
             self.scaler.unscale_(self.optimizer)
             nn.utils.clip_grad_norm_([*self.model.parameters(), *self.criterion.parameters()], self.settings.clip)
-        with self._timed("mining"):
-            (query, reference, *explicit), loss = everyones(share, towers, loss, self.criterion.counts, masked_before)
         self.scaler.step(self.optimizer)
         self.scaler.update()
         with self._timed("mining"):
@@ -239,7 +252,7 @@ class TrainingLoop:
     def _loss(self, share: Share, exclude: Lists | None, towers: list[Tensor]) -> Tensor:
         """Compute the loss of this rank's rows among the candidates of all ranks."""
         query, reference, *explicit = towers
-        negatives = explicit[0].view(len(query), self.data.train.num_negatives, -1) if explicit else None
+        negatives = explicit[0].view(len(query), self.num_negatives, query.shape[1]) if explicit else None
         loss: Tensor = self.criterion(query, reference, exclude, negatives, share.lengths)
         return loss
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,7 @@ import torch.nn.functional as F  # noqa: N812 - the usual name
 from lookalike.utils import ranks
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from torch import Tensor
 
@@ -72,14 +73,26 @@ class Batch:
     """This rank's inputs for the model, by chunk and tower."""
 
 
+@contextmanager
+def restored_on_error(counts: Tensor) -> Iterator[Tensor]:
+    """Yield a copy of a count, and put it back if the block fails, as it does if a rank is lost."""
+    before = counts.clone()
+    try:
+        yield before
+    except BaseException:
+        counts.copy_(before)
+        raise
+
+
 def everyones(
-    share: Share, towers: Sequence[Tensor], loss: Tensor, counts: Tensor, counted_before: Tensor
+    share: Share, towers: Sequence[Tensor], negatives: int, loss: Tensor, counts: Tensor, counted_before: Tensor
 ) -> tuple[list[Tensor], Tensor]:
     """Return the embeddings and the loss of the whole batch on every rank.
 
     Args:
         share: What this rank has embedded.
         towers: Its embeddings of queries, references and, if there are any, explicit negatives `[n * m, dim]`.
+        negatives: How many of those each pair has.
         loss: The loss of its rows, of which the mean over all ranks is that of the batch.
         counts: What `InfoNCE.masked` is computed from, changed in place to count for all ranks.
         counted_before: What it was before the batch.
@@ -87,14 +100,13 @@ def everyones(
     Returns:
         Normalised queries and references `[n, dim]`, explicit negatives `[n, m, dim]`, all float32; and the loss.
     """
-    query, reference, *explicit = (F.normalize(x.float(), dim=1) for x in towers)
+    normalised = [F.normalize(x.float(), dim=1) for x in towers]
+    pairs, dim = normalised[0].shape
+    by_pair = [*normalised[:2], *(x.view(pairs, negatives, dim) for x in normalised[2:])]
     if share.is_whole:
-        return [query, reference, *(x.view(len(query), -1, query.shape[1]) for x in explicit)], loss
-    n, dim = query.shape
-    width = sum(len(x) for x in towers) // n if n else None  # rows per pair; unknown to a rank without any
-    width = int(ranks.largest(width or 0)) if explicit else 2
-    packed = torch.cat([query, reference, *(x.view(n, (width - 2) * dim) for x in explicit)], dim=1)
-    everyone = ranks.concatenated(packed, share.lengths).view(sum(share.lengths), width, dim)
+        return by_pair, loss
+    packed = torch.cat([x.flatten(1) for x in by_pair], dim=1)  # [n, (2 + m) * dim]
+    everyone = ranks.concatenated(packed, share.lengths).view(-1, 2 + negatives, dim)
     sums = ranks.add_up(torch.cat([(loss / len(share.lengths)).double().view(1), (counts - counted_before).double()]))
     counts.copy_(counted_before + sums[1:].long())
-    return [everyone[:, 0], everyone[:, 1], *([everyone[:, 2:]] if explicit else [])], sums[0].to(loss.dtype)
+    return [everyone[:, 0], everyone[:, 1], *([everyone[:, 2:]] if negatives else [])], sums[0].to(loss.dtype)

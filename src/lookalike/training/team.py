@@ -29,6 +29,8 @@ from lookalike.utils.ranks import differences
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from torch import nn
+
 T = TypeVar("T")
 
 FINE, STOP, FAILED = range(3)  # what a rank votes; the largest counts
@@ -64,6 +66,11 @@ class Team:
             joined = cls._joined = cls(join(device_type))
         return joined
 
+    @classmethod
+    def alone(cls) -> Team:
+        """Return a team of one, whatever started this process."""
+        return cls(Membership())
+
     @property
     def is_first(self) -> bool:
         """Whether this is rank 0, which writes what is written once."""
@@ -73,7 +80,7 @@ class Team:
         """Do a job on all ranks, and go on only if it succeeded on all of them; return its result on this rank.
 
         Args:
-            job: What to do. It may fail on any rank.
+            job: What to do. It may fail on any rank, or raise `Interrupted` where it was asked to stop.
             stop: The signal that asked this rank to stop, if there was one.
 
         Raises:
@@ -88,6 +95,8 @@ class Team:
         error = None
         try:
             result = job()
+        except Interrupted as asked:
+            stop = asked.number
         except Exception as failure:  # noqa: BLE001 - the other ranks must hear of any error
             error = failure
         if self._vote(FINE if error is None and stop is None else STOP if error is None else FAILED) == FINE:
@@ -123,6 +132,12 @@ class Team:
         return self.together(
             lambda: made[0] if self.is_first else torch.load(io.BytesIO(memory), map_location="cpu", weights_only=True)
         )
+
+    def copy_buffers(self, model: nn.Module) -> None:
+        """Give every rank the buffers of rank 0's model, such as the statistics of batch normalisation."""
+        if self.world_size > 1:
+            for buffer in model.buffers():
+                dist.broadcast(buffer, src=0)
 
     def agree(self, notes: dict[str, Any], what: str) -> None:
         """Check that all ranks were started alike.
@@ -167,6 +182,17 @@ class Team:
         finally:
             heartbeat.stop()
             self._heartbeat = self._told = None
+
+    def explained(self, error: RuntimeError) -> Exception | None:
+        """Return what an error of a collective means, if the reason is on another rank; the heartbeat knows who is gone.
+
+        Returns:
+            LostRankError or RankFailedError; None if it was this rank's own error.
+        """
+        if self._heartbeat is None:
+            return None
+        self._heartbeat.is_ending = True
+        return self._reason(error)
 
     def has_begun(self, name: str) -> bool:
         """Return whether `note_begun` was called with this name since the launcher started, even before a restart."""
