@@ -18,6 +18,7 @@ WRITERS = {
     "guard": ["main"],
     "hardness": ["main"],
     "kill_mine": ["main"],
+    "kill_ranks": ["main"],
     "kill_train": ["main"],
     "mine": ["texts", "million"],
     "msmarco": ["main"],

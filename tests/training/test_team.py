@@ -6,6 +6,7 @@ import signal
 import socket
 import threading
 import time
+from pathlib import Path
 
 import pytest
 import torch
@@ -29,18 +30,26 @@ def alone(monkeypatch):
 
 
 @contextlib.contextmanager
-def started(world_size, task, *arguments, **patches):
-    """Ranks as a launcher starts them: processes that have never met, with a port to meet at."""
-    with socket.socket() as free, contextlib.ExitStack() as stack:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-        free.close()
+def started(world_size, task, *arguments, port=None, attempt=None, **patches):
+    """Ranks as a launcher starts them: processes that have never met, with a port to meet at.
+
+    A launcher that restarts them, and hosts the store, counts its attempts.
+    """
+    elastic = {"TORCHELASTIC_USE_AGENT_STORE": "True", "TORCHELASTIC_RESTART_COUNT": str(attempt)}
+    port = free_port() if port is None else port
+    with contextlib.ExitStack() as stack:
         children = []
         for rank in range(world_size):
             names = dict(zip(NAMES, map(str, (rank, world_size, rank, "127.0.0.1", port)), strict=True))
-            env = dict(os.environ) | names | {"GLOO_SOCKET_IFNAME": LOOPBACK}
+            env = dict(os.environ) | names | {"GLOO_SOCKET_IFNAME": LOOPBACK} | (elastic if attempt is not None else {})
             children.append(stack.enter_context(Child(patched, patches, task, *arguments, env=env)))
         yield children
+
+
+def free_port():
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
 
 
 def patched(patches, task, *arguments):
@@ -116,6 +125,16 @@ def run_twice():
     with run() as again, again.guarded():
         assert again is team
         again.check(None)
+
+
+def begin():
+    with run() as team:
+        print(team.has_begun("runs/a"), team.has_begun("runs/b"), flush=True)
+        team.check(None)
+        team.note_begun("runs/a")
+        if team.is_first and not Path("restarted").exists():
+            Path("restarted").touch()
+            os.kill(os.getpid(), signal.SIGKILL)
 
 
 def fail_together():
@@ -308,6 +327,18 @@ def test_a_busy_rank_is_not_lost():
 def test_an_error_of_all_ranks_passes_at_once_and_quietly():
     with started(2, fail_together) as children:
         assert ends(children) == [["RankFailedError: rank 1 failed: OSError: no room"], ["OSError: no room"]]
+
+
+def test_restarted_processes_know_that_they_have_begun(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    launcher = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    with started(2, begin, port=launcher.port, attempt=0) as children:
+        [[lost]] = ends(children[1:])
+        assert lost.startswith("LostRankError: rank 0 was lost (it stopped responding)")
+        assert children[1].stdout.startswith("False False\n")
+    with started(2, begin, port=launcher.port, attempt=1) as children:
+        assert ends(children) == [["done"], ["done"]]
+        assert [child.stdout for child in children] == ["True False\ndone\n"] * 2
 
 
 def test_a_second_run_in_the_same_processes_and_a_quiet_end():

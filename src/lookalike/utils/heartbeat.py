@@ -169,13 +169,13 @@ class Heartbeat:
                 if store is not None:
                     self._beat(store)
                     self._rounds += 1
-            except RuntimeError:  # as the errors of the store are
+            except (RuntimeError, OSError):  # as the errors of the store are
                 store = None
                 if self.failure is None and not self._comes_back():
                     self._note(self._without_store("is gone"))
             self._news.wait(BEAT)
             self._news.clear()
-        with contextlib.suppress(RuntimeError):
+        with contextlib.suppress(RuntimeError, OSError):
             if store is not None:
                 self._leave(store)
 
