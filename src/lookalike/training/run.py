@@ -196,8 +196,8 @@ def check_run(
         UnwritableError: `out` cannot be written to.
     """
     plan.check(resume=resume, force=force)
-    checked_device(device)
-    RunFolder(Path(out)).check(plan.config(), resume=resume, force=force)
+    team = Team.join(torch.device(checked_device(device)).type)
+    TeamFolder(RunFolder(Path(out)), team).check(plan.config(), resume=resume, force=force)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -234,15 +234,19 @@ class Plan:
         return cls(data=data, settings=settings, model_options=options)
 
     @classmethod
-    def recorded(cls, out: str | Path) -> Plan:
+    def recorded(cls, out: str | Path, config: dict[str, Any] | None = None) -> Plan:
         """Read what the run in a folder was started with.
+
+        Args:
+            out: The folder.
+            config: Its configuration, if it was read already.
 
         Raises:
             FileNotFoundError: The folder holds no run.
             ValueError: Its configuration is damaged, or its data were made in Python and cannot be loaded by name.
         """
         folder = RunFolder(Path(out))
-        config = folder.read_begun()
+        config = folder.read_begun() if config is None else config
         if "data_options" not in config:
             raise ValueError(f"{out} holds a run on data made in Python: continue it from there, with resume=True.")
         try:

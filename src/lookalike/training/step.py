@@ -85,7 +85,9 @@ class Backward:
 
         Buffers are equal by themselves, except those of batch normalisation, which the loop copies from rank 0.
         """
-        self._parallel = DistributedDataParallel(self._step, broadcast_buffers=False)
+        # The attribute works in every version of torch; the argument was renamed, and no longer means the same.
+        self._parallel = DistributedDataParallel(self._step)
+        self._parallel.broadcast_buffers = False
 
     def __call__(
         self,

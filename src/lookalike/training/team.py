@@ -174,7 +174,7 @@ class Team:
             self._vote(FINE)
         except BaseException as error:
             heartbeat.is_ending = True
-            self._membership.is_broken = error is not self._told
+            self._membership.is_broken = not self._is_known(error)
             reason = self._reason(error)
             if reason is None:
                 raise
@@ -230,8 +230,11 @@ class Team:
         return self._told
 
     def _is_known(self, error: BaseException) -> bool:
-        """Return whether the other ranks know of an error, and end as well."""
-        return error is self._told or isinstance(error, RankFailedError | LostRankError)
+        """Return whether the other ranks know of an error, or of the one that it was raised from, and end as well."""
+        if error is self._told or isinstance(error, RankFailedError | LostRankError):
+            return True
+        before = error.__cause__ or error.__context__
+        return before is not None and self._is_known(before)
 
     def _reason(self, error: BaseException) -> Exception | None:
         """Return what to raise instead of an error that has its reason on another rank; tell the others of any other.

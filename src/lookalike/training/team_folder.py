@@ -44,6 +44,11 @@ class TeamFolder:
         """Return `resume` and `force`: a launcher that restarts its processes repeats a command that begins a run."""
         return (True, False) if self._team.has_begun(self._name) else (resume, force)
 
+    def check(self, config: dict[str, Any], *, resume: bool, force: bool) -> None:
+        """Check whether a run may begin or continue here, as `RunFolder.check` does."""
+        resume, force = self.after_restart(resume=resume, force=force)
+        self._on_first(lambda: self._folder.check(config, resume=resume, force=force))
+
     def finished_result(
         self, config: Callable[[], dict[str, Any]], known: dict[str, Any], *, keep_checkpoint: bool
     ) -> RunResult | None:
