@@ -11,6 +11,8 @@ from torch import Tensor
 
 from lookalike.utils.arrays import Array
 
+RunJobs = Callable[[int, Callable[[int], Array], int], list[Array]]
+
 PIECE_BYTES = 1 << 26  # that are sent at a time
 FAILED_ON_ALL = "The other ranks were told and have stopped, too."
 
@@ -83,7 +85,7 @@ def gather_rows(ids: Tensor, rows: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
     rank, world_size = world()
     numbers = torch.zeros(world_size, dtype=torch.int64)
     numbers[rank] = len(ids)
-    most = max(1, PIECE_BYTES // max(1, rows[:1].nbytes))
+    most = max(1, PIECE_BYTES // (rows.element_size() * rows.shape[1:].numel()))
     for source, number in enumerate(add_up(numbers).tolist()):
         for first in range(0, number, most):
             if source == rank:
@@ -123,6 +125,30 @@ def gather_arrays(own: list[Array], edges: list[int]) -> list[Array]:
         whole[start:end] = torch.from_numpy(array)
     gather_slices(whole, [offsets[edge] for edge in edges])
     return [whole[start:end].numpy() for start, end in pairwise(offsets)]
+
+
+def share_jobs(num_jobs: int, job: Callable[[int], Array], checksum: int, run: RunJobs) -> list[Array]:
+    """Return [job(0), ..., job(num_jobs - 1)], int32 arrays, of which every rank makes its share.
+
+    Args:
+        num_jobs: The same on all ranks, as everything that the jobs depend on must be.
+        job: Makes one of the arrays.
+        checksum: Of what the jobs depend on.
+        run: Called with a number of jobs, a job and the checksum, makes the arrays of this rank.
+
+    Raises:
+        ValueError: The checksums differ; raised on all ranks.
+    """
+    check_same(
+        checksum,
+        "the ranks are about to compose batches from different data: build the sampler with the same arguments on "
+        "every rank, and use the same versions of NumPy, numba and lookalike on all machines.",
+    )
+    edges = slices(num_jobs)
+    first, last = edges[world()[0] :][:2]
+    with failing_together():
+        own = run(last - first, lambda number: job(first + number), checksum)
+    return gather_arrays(own, edges)
 
 
 def add_up(values: Tensor) -> Tensor:
