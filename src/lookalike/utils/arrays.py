@@ -16,7 +16,7 @@ def narrowed(wide: Array) -> Array:
     """
     shape, size = wide.shape, wide.size
     numbers = wide.reshape(-1)
-    narrow = numbers.view(np.int32)
+    narrow = numbers.view(np.int32)[:size]
     for first in range(0, size, PIECE):
         narrow[first : first + PIECE] = numbers[first : first + PIECE]  # NumPy copies what overlaps before it writes
     del numbers, narrow
