@@ -11,6 +11,7 @@ import torch.distributed as dist
 
 from lookalike import Filters, LSHBatchSampler, PreEpochBatchSampler, RandomBatchSampler
 from lookalike.samplers.composition import mine
+from lookalike.search import load_kernel
 from tests.ranks import on_ranks
 
 N, DIM, EPOCHS = 150, 16, 3
@@ -110,6 +111,7 @@ def neighbours(sampler):
 
 
 def everything(_rank):
+    load_kernel()  # searches in place of matrix products
     results = {}
     for name, make in SAMPLERS.items():
         sampler = make()

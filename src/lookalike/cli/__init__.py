@@ -9,7 +9,8 @@ from functools import partial
 
 from lookalike import __version__
 from lookalike.cli.menu import run_one_of
-from lookalike.training.errors import LostRankError, RankFailedError
+from lookalike.training.errors import LostRankError
+from lookalike.utils.errors import RankFailedError
 
 COMMANDS = {  # modules of this package
     "train": "Train an embedding model with hard negatives.",

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from lookalike.analysis.bits import MIN_ROWS, BitsPlan, plan_from_codes
-from lookalike.negatives import hard_negatives
+from lookalike.negatives.hard import hard_negatives_of
+from lookalike.negatives.spaces import HAMMING
 from lookalike.samplers import states
 from lookalike.samplers.memory import Memory, Remembered
 from lookalike.samplers.reservoir import Reservoir
@@ -191,9 +192,9 @@ class CodeMemory(Memory):
         codes = table.codes if len(ids) == len(table) else table.codes[ids]
         return codes[:, : self.bits // 8].contiguous()
 
-    def search(self, *rows: Any, **options: Any) -> tuple[Tensor, Tensor]:
+    def search(self, rows: range, *found: Any, **options: Any) -> tuple[Tensor, Tensor]:
         """Find hard negatives among codes."""
-        return hard_negatives(*rows, **options)
+        return hard_negatives_of(rows, HAMMING, *found, **options)
 
     def pairing_codes(self) -> Tensor | None:
         """Return the codes of labelled data, if there are any."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -170,14 +169,9 @@ class EpochBatchSampler(BatchSampler):
     def __iter__(self) -> Iterator[list[int]]:
         if self._current.place.is_finished:
             self._current.begin(self.epoch + 1)
-        self._agree()
-        if self._current.batches is None:
-            self._exchange()
-            self._memory.end_epoch(self.epoch)
-            self._warn_of_missing()
-            is_mined = self.epoch > 0 or self.warm_start.begin(self._memory, self.pairing)
-            composed = ranks.from_first(partial(self._compose, self._memory if is_mined else Memory()))
-            self._current.hold(Composed(*composed))
+        if self._current.batches is None or self._agreed_on != self.epoch:
+            with ranks.failing_together():
+                self._begin()
         return self._current.iterate(self._renew)
 
     def set_epoch(self, epoch: int) -> None:
@@ -317,6 +311,19 @@ class EpochBatchSampler(BatchSampler):
                 "its order, and observe all of them on every rank.",
             )
 
+    def _begin(self) -> None:
+        """Compose the epoch unless a state brought it along; all ranks do that together."""
+        self._agree()
+        if self._current.batches is not None:
+            return
+        self._exchange()
+        self._memory.end_epoch(self.epoch)
+        self._warn_of_missing()
+        is_mined = self.epoch > 0 or self.warm_start.begin(self._memory, self.pairing)
+        composed = self._compose(self._memory if is_mined else Memory())
+        composed.check_agreement()
+        self._current.hold(composed)
+
     def _num_shards(self) -> int:
         return ranks.world()[1] if self.shard is True else 1
 
@@ -329,13 +336,13 @@ class EpochBatchSampler(BatchSampler):
             "multiple": ranks.world()[1] if self.shard is False else 1,
         }
 
-    def _compose(self, memory: Memory) -> list[Tensor]:
+    def _compose(self, memory: Memory) -> Composed:
         how = self.composition if self.epoch > 0 else self.warm_start.softened(self.composition, memory)
         plan = self._plan_options()
         composed = how.compose(self.pairing, memory, [self.seed, self.epoch], num_batches=len(self), **plan)
-        if self.epoch == 0:
+        if self.epoch == 0 and ranks.world()[0] == 0:
             warn_of_left_out(composed, plan["drop_last"], plan["multiple"])
-        return list(composed)
+        return composed
 
     def _renew(self, batch: int) -> OwnBatches:
         """Make the rest of the first epoch random, from a batch on, if the warm start must be given up."""
@@ -344,7 +351,10 @@ class EpochBatchSampler(BatchSampler):
         assert current.batches is not None  # noqa: S101 - as composed
         if self.epoch == 0 and self.warm_start.must_stop(self._memory, batch, len(self)):
             seeds = [self.seed, self.epoch, batch]
-            current.replace(self.composition.shuffle_rest(self.pairing, current.composed, batch, seeds))
+            with ranks.failing_together():
+                renewed = self.composition.shuffle_rest(self.pairing, current.composed, batch, seeds)
+                renewed.check_agreement()
+            current.replace(renewed)
         return current.batches
 
     def _warn_of_missing(self) -> None:

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from lookalike.hashing import SignHasher
-from lookalike.negatives import exact_hard_negatives
+from lookalike.negatives.hard import hard_negatives_of
+from lookalike.negatives.spaces import COSINE
 from lookalike.samplers import states
 from lookalike.samplers.memory import Memory, Remembered
 from lookalike.utils import ranks
@@ -93,9 +94,9 @@ class FloatMemory(Memory):
             seen &= torch.isfinite(floats).all(1).cpu()
         return seen
 
-    def search(self, *rows: Any, **options: Any) -> tuple[Tensor, Tensor]:
+    def search(self, rows: range, *found: Any, **options: Any) -> tuple[Tensor, Tensor]:
         """Find hard negatives among floats, exactly."""
-        return exact_hard_negatives(*rows, **options)
+        return hard_negatives_of(rows, COSINE, *found, **options)
 
     def pairing_codes(self) -> Tensor | None:
         """Hash the floats of labelled data, if there are any."""

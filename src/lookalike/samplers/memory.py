@@ -62,8 +62,8 @@ class Memory:
         """Return the rows to search for k neighbours each, on the best device for that; None if nothing is known."""
         return None
 
-    def search(self, *rows: Any, **options: Any) -> tuple[Tensor, Tensor]:
-        """Find hard negatives among such rows, as `hard_negatives` does: values and indices."""
+    def search(self, rows: range, *found: Any, **options: Any) -> tuple[Tensor, Tensor]:
+        """Find the hard negatives of some of such rows, as `hard_negatives_of` does: values, and int32 indices."""
         raise NotImplementedError
 
     def pairing_codes(self) -> Tensor | None:

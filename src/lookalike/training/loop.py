@@ -201,13 +201,16 @@ class TrainingLoop:
         queries, references = self._sides(ids)
         share = Share.of(len(queries), self.team.rank, self.team.world_size)
         prepare = getattr(self.model, "prepare", lambda x: x)
-        chunks = []
-        for rows in share.chunks(self.settings.chunk):
-            inputs = [read(self.train_part.queries, queries[rows], seed)]
-            inputs.append(read(self.train_part.references, references[rows], seed))
-            if self.explicit is not None:
-                inputs.append(read(self.train_part.negatives, queries[rows], seed))
-            chunks.append([prepare(x) for x in inputs])
+        views = [(self.train_part.queries, queries), (self.train_part.references, references)]
+        if self.explicit is not None:
+            views.append((self.train_part.negatives, queries))
+        if getattr(self.train_part, "draws_by_batch", False):  # a user's own part may not define it
+            whole = [read(view, of, seed) for view, of in views]
+            chunks = [[prepare(x[rows]) for x in whole] for rows in share.chunks(self.settings.chunk)]
+        else:
+            chunks = [
+                [prepare(read(view, of[rows], seed)) for view, of in views] for rows in share.chunks(self.settings.chunk)
+            ]
         return Batch(ids, share, chunks)
 
     def _sides(self, ids: Tensor) -> tuple[Tensor, Tensor]:

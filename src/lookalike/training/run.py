@@ -22,7 +22,7 @@ from lookalike.data import DataSource
 from lookalike.data.retrieval import RetrievalData
 from lookalike.training.encoders import check_encoder, make_encoder, model_name
 from lookalike.training.checkpoints import NEWEST
-from lookalike.training.errors import DivergenceError, Interrupted, RankFailedError, UnreadableSampleError
+from lookalike.training.errors import DivergenceError, Interrupted, UnreadableSampleError
 from lookalike.training.interruptions import stop_requests
 from lookalike.training.loop import TrainingLoop
 from lookalike.training.recipes import recipe
@@ -31,6 +31,7 @@ from lookalike.training.run_folder import BEGIN_AGAIN, CONFIG, RunFolder
 from lookalike.training.settings import Settings
 from lookalike.training.team import Team
 from lookalike.training.team_folder import TeamFolder
+from lookalike.utils.errors import RankFailedError
 from lookalike.utils.machine import checked_device, machine, versions
 from lookalike.utils.messages import first_line
 

@@ -20,11 +20,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import torch
 import torch.distributed as dist
 
-from lookalike.training.errors import Interrupted, LostRankError, RankFailedError
+from lookalike.training.errors import Interrupted, LostRankError
 from lookalike.training.joining import Membership, join
 from lookalike.utils.heartbeat import Failure, Heartbeat
+from lookalike.utils.errors import RankFailedError
 from lookalike.utils.messages import first_line
-from lookalike.utils.ranks import differences
+from lookalike.utils.ranks import FAILED_ON_ALL, differences
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -232,6 +233,8 @@ class Team:
     def _is_known(self, error: BaseException) -> bool:
         """Return whether the other ranks know of an error, or of the one that it was raised from, and end as well."""
         if error is self._told or isinstance(error, RankFailedError | LostRankError):
+            return True
+        if FAILED_ON_ALL in getattr(error, "__notes__", ()):
             return True
         before = error.__cause__ or error.__context__
         return before is not None and self._is_known(before)
