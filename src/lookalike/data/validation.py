@@ -41,6 +41,11 @@ class TrainingSubset:
         """As for the whole part."""
         return self.part.prefetch
 
+    @property
+    def draws_by_batch(self) -> bool:
+        """As for the whole part."""
+        return getattr(self.part, "draws_by_batch", False)  # a user's own part may not define it
+
     def queries(self, ids: Tensor, seed: int) -> Any:
         """Return queries, augmented as in the whole part."""
         return self.part.queries(self.ids[ids], seed)

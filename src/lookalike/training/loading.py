@@ -145,7 +145,9 @@ def embedded(
         reading = read_ahead((partial(job, s) for s in stretches[team.rank :: team.world_size]), batches_ahead(device))
         for first in range(0, len(stretches), team.world_size):
             found = team.together(partial(embed_next, reading))
-            for some, towers in _of_everyone(stretches[first : first + team.world_size], found, len(views), team, device):
+            for some, towers in _of_everyone(
+                stretches[first : first + team.world_size], found, len(views), team, device
+            ):
                 yield some, towers
                 bar.advance(len(some))
 

@@ -201,17 +201,16 @@ class TrainingLoop:
         queries, references = self._sides(ids)
         share = Share.of(len(queries), self.team.rank, self.team.world_size)
         prepare = getattr(self.model, "prepare", lambda x: x)
-        views = [(self.train_part.queries, queries), (self.train_part.references, references)]
+        views = [(self.train_part.queries, queries, 1), (self.train_part.references, references, 1)]
         if self.explicit is not None:
-            views.append((self.train_part.negatives, queries))
+            views.append((self.train_part.negatives, queries, self.num_negatives))
+        chunks = share.chunks(self.settings.chunk)
         if getattr(self.train_part, "draws_by_batch", False):  # a user's own part may not define it
-            whole = [read(view, of, seed) for view, of in views]
-            chunks = [[prepare(x[rows]) for x in whole] for rows in share.chunks(self.settings.chunk)]
+            whole = [(read(view, of, seed), each) for view, of, each in views]
+            inputs = [[x[rows.start * each : rows.stop * each] for x, each in whole] for rows in chunks]
         else:
-            chunks = [
-                [prepare(read(view, of[rows], seed)) for view, of in views] for rows in share.chunks(self.settings.chunk)
-            ]
-        return Batch(ids, share, chunks)
+            inputs = [[read(view, of[rows], seed) for view, of, _ in views] for rows in chunks]
+        return Batch(ids, share, [[prepare(x) for x in chunk] for chunk in inputs])
 
     def _sides(self, ids: Tensor) -> tuple[Tensor, Tensor]:
         """Split the ids of a batch into queries and references."""
