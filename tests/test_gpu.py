@@ -14,6 +14,7 @@ from lookalike import (
     hardest_positives,
 )
 from lookalike.data.synthetic import clustered_embeddings
+from lookalike.samplers import composition
 from lookalike.samplers.streams import Gathering
 from lookalike.utils.lists import make_lists
 
@@ -138,3 +139,20 @@ def test_observing_does_not_wait_for_the_device(refusing_to_wait, bits):
     for reservoir in there.memory.reservoirs.values():
         reservoir.flush()
         assert torch.allclose(reservoir.rows, x[reservoir.ids])
+
+
+@pytest.mark.parametrize("paired", [False, True])
+def test_samples_are_searched_in_chunks(monkeypatch, paired):
+    x, _ = clustered_embeddings(600, dim=32, seed=0)
+    sampler = LSHBatchSampler(None if paired else torch.arange(600) // 3, 50, pairs=600 if paired else None, bits=128)
+    for ids in sampler:
+        rows = x[ids].cuda()
+        sampler.observe(ids, **({"query": rows, "reference": rows} if paired else {"embeddings": rows}))
+    iter(sampler)
+    arguments = sampler.memory, sampler.pairing, 20, Filters(relative_margin=0.05), None
+    expected = composition.mine(*arguments)
+    monkeypatch.setattr(composition, "DEVICE_CHUNK", 170)
+    found = composition.mine(*arguments)
+    assert found.indices.dtype == torch.int32
+    assert torch.equal(found.indices, expected.indices)
+    assert torch.equal(found.values, expected.values)

@@ -116,8 +116,8 @@ class Composition:
     ) -> Composed:
         """Compose the batches of an epoch; every rank does so, and gets the same ones.
 
-        Only the search is shared. What floats decide comes from rank 0, since machines may round differently; the rest
-        is integer arithmetic on the same data.
+        The search is shared. What floats decide comes from rank 0, since machines may round differently; the rest is
+        integer arithmetic on the same data.
 
         Args:
             pairing: The data set.
@@ -257,8 +257,9 @@ def mine(
             indices[rows] = some.indices
             if values is not None and some.values is not None:
                 values[rows] = some.values
-    starts = [0, *(n if edge == m else int(ids[edge]) for edge in edges[1:])]  # of the ranks' samples, of which some
-    for whole in (indices, values):  # may not be known
+    # Samples without rows lie between those of the slices; they go with the slice before them.
+    starts = [0, *(n if edge == m else int(ids[edge]) for edge in edges[1:])]
+    for whole in (indices, values):
         if whole is not None:
             ranks.gather_slices(whole, starts)
     return Mined(indices, values)
