@@ -162,9 +162,9 @@ def _of_everyone(
     lengths = [len(some) for some in stretches] + [0] * (team.world_size - len(stretches))
     dim = int(ranks.largest(found[0].shape[1] if found else 0))  # a rank without samples does not know it
     mine = torch.cat(found, dim=1) if found else torch.empty(0, num_views * dim, device=device)
-    everyone = ranks.concatenated(mine, lengths).split(lengths)
+    everyone = torch.split(ranks.concatenated(mine, lengths), lengths)
     for some, rows in zip(stretches, everyone, strict=False):
-        yield some, list(rows.split(dim, dim=1))
+        yield some, list(torch.split(rows, dim, dim=1))
 
 
 def _prepared(prepare: Callable[[Any], Any], x: Any, batch_size: int) -> list[tuple[Tensor, Any]]:

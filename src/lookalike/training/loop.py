@@ -25,7 +25,6 @@ import torch
 from torch import Tensor, nn
 
 from lookalike.analysis.tracking import OverlapTracker
-from lookalike.data.explicit import ExplicitNegatives
 from lookalike.data.validation import hold_out
 from lookalike.samplers import LSHBatchSampler
 from lookalike.training.errors import DivergenceError
@@ -33,9 +32,10 @@ from lookalike.training.evaluating import Evaluator
 from lookalike.training.hardness import hardest_similarity
 from lookalike.training.loading import batches_ahead, read, read_ahead
 from lookalike.training.model_checks import check_model, normalises_batches, warn_of_batch_norm
+from lookalike.training.reading import BatchReader
 from lookalike.training.results import EpochMetrics, best_epoch, is_stale
 from lookalike.training.settings import WITHOUT_MINING
-from lookalike.training.shares import Batch, Share, everyones, restored_on_error
+from lookalike.training.shares import everyones, restored_on_error
 from lookalike.training.step import Backward, Step, freeze_unused
 from lookalike.training.strategies import (
     compile_ahead,
@@ -47,7 +47,6 @@ from lookalike.training.strategies import (
 )
 from lookalike.training.team import Team
 from lookalike.training.whole_parts import PartEmbedder
-from lookalike.utils.lists import Lists, checked_lists, lists_among, take_lists
 from lookalike.utils.progress import progress_bar, working
 
 if TYPE_CHECKING:
@@ -55,6 +54,7 @@ if TYPE_CHECKING:
 
     from lookalike.data.retrieval import RetrievalData
     from lookalike.samplers import PreEpochBatchSampler
+    from lookalike.training.reading import Batch
     from lookalike.training.settings import Settings
 
 STEPS_BETWEEN_LOOKS = 50  # at the loss on a GPU, because reading it waits for the device
@@ -88,10 +88,7 @@ class TrainingLoop:
         self.check: Callable[[], None] = lambda: None  # called between batches; may raise to stop the run
         self.sampler = make_sampler(data.train, settings, data.train_exclude)
         self.train_part = data.train.to(device)
-        n, lists = self.sampler.num_samples, data.train_exclude
-        self.exclude = None if lists is None else checked_lists("exclude", lists, n, n, torch.device("cpu"))
-        self.num_negatives: int = getattr(data.train, "num_negatives", 0)  # a user's own part may not define it
-        self.explicit = ExplicitNegatives(data.train, self.exclude) if self.num_negatives else None
+        self.reader = BatchReader(data, self.train_part, model, settings.seed, settings.chunk, self.team)
         self.model, self.criterion = model.to(device), make_loss(settings).to(device)
         self.optimizer = make_optimizer([self.model, self.criterion], settings, device)
         self.precision = step_precision(settings, device)
@@ -106,7 +103,7 @@ class TrainingLoop:
         self.evaluator = Evaluator(data, settings, device, self.embedder.embed, self.team)
         self.scaler = torch.amp.GradScaler(enabled=self.precision == torch.float16)
         self.backward = Backward(Step(self.model, self.criterion, device, self.precision), self.scaler)
-        self.tracker = OverlapTracker(n, data.train.labels) if settings.track_overlap else None
+        self.tracker = OverlapTracker(self.sampler.num_samples, data.train.labels) if settings.track_overlap else None
         self.num_steps = settings.epochs * len(self.sampler)
         self.is_warm = not self.sampler.wants_warm_start
         self._is_stepping = False
@@ -170,7 +167,7 @@ class TrainingLoop:
         with self._timed("epoch"), progress_bar(self._headline(), len(self.sampler), shown=self.progress) as bar:
             bar.advance(len(self.losses))
             ahead = batches_ahead(self.device) if self.train_part.prefetch else 0
-            jobs = (partial(self._read, torch.tensor(ids), step) for step, ids in enumerate(batches, self.step))
+            jobs = (partial(self.reader.read, torch.tensor(ids), step) for step, ids in enumerate(batches, self.step))
             reading = read_ahead(jobs, ahead)
             self._is_stepping = True
             while (batch := self.team.together(partial(self._next, reading))) is not None:
@@ -195,42 +192,19 @@ class TrainingLoop:
         self.check()
         return next(reading, None)
 
-    def _read(self, ids: Tensor, step: int) -> Batch:
-        """Read this rank's share of a batch, ready for the model: queries, references and any explicit negatives."""
-        seed = zlib.crc32(f"{self.settings.seed} {step}".encode())
-        queries, references = self._sides(ids)
-        share = Share.of(len(queries), self.team.rank, self.team.world_size)
-        prepare = getattr(self.model, "prepare", lambda x: x)
-        views = [(self.train_part.queries, queries, 1), (self.train_part.references, references, 1)]
-        if self.explicit is not None:
-            views.append((self.train_part.negatives, queries, self.num_negatives))
-        chunks = share.chunks(self.settings.chunk)
-        if getattr(self.train_part, "draws_by_batch", False):  # a user's own part may not define it
-            whole = [(read(view, of, seed), each) for view, of, each in views]
-            inputs = [[x[rows.start * each : rows.stop * each] for x, each in whole] for rows in chunks]
-        else:
-            inputs = [[read(view, of[rows], seed) for view, of, _ in views] for rows in chunks]
-        return Batch(ids, share, [[prepare(x) for x in chunk] for chunk in inputs])
-
-    def _sides(self, ids: Tensor) -> tuple[Tensor, Tensor]:
-        """Split the ids of a batch into queries and references."""
-        return (ids, ids) if self.sampler.paired else (ids[::2], ids[1::2])
-
     def _step(self, batch: Batch) -> None:
         """Train on one batch, and let the sampler observe its embeddings."""
-        ids, share = batch.ids, batch.share
+        ids, share, num_negatives = batch.ids, batch.share, self.reader.num_negatives
         for group in self.optimizer.param_groups:
             group["lr"] = self.settings.learning_rate * schedule(self.step, self.num_steps, self.settings.warmup)
-        exclude = self._excluded(ids)
-        own = None if exclude is None or share.is_whole else take_lists(exclude, torch.arange(*share.bounds))
         self.optimizer.zero_grad(set_to_none=True)
         with restored_on_error(self.criterion.counts) as masked_before:
             loss, towers = self.backward(
-                batch.chunks, share.counted_rows, partial(self._loss, share, own or exclude), self._seed_dropout
+                batch.chunks, share.counted_rows, partial(self._loss, batch), self._seed_dropout
             )
             with self._timed("mining"):
                 (query, reference, *explicit), loss = everyones(
-                    share, towers, self.num_negatives, loss, self.criterion.counts, masked_before
+                    share, towers, num_negatives, loss, self.criterion.counts, masked_before
                 )
         if self.settings.clip:
             self.scaler.unscale_(self.optimizer)
@@ -243,29 +217,22 @@ class TrainingLoop:
             else:
                 self.sampler.observe(ids, torch.stack([query, reference], dim=1).flatten(0, 1))
         if self.tracker is not None:
-            queries, references = self._sides(ids)
             if not self.sampler.paired:
-                self.tracker.observe(queries, query)
-            self.tracker.observe(references, reference)
-        hardest = hardest_similarity(query, reference, exclude, explicit[0] if explicit else None)
+                self.tracker.observe(batch.queries, query)
+            self.tracker.observe(batch.references, reference)
+        hardest = hardest_similarity(query, reference, batch.exclude, explicit[0] if explicit else None)
         self._pending.append(torch.stack([loss, hardest]))
         self.step += 1
 
-    def _loss(self, share: Share, exclude: Lists | None, towers: list[Tensor]) -> Tensor:
+    def _loss(self, batch: Batch, towers: list[Tensor]) -> Tensor:
         """Compute the loss of this rank's rows among the candidates of all ranks."""
         query, reference, *explicit = towers
-        negatives = explicit[0].view(len(query), self.num_negatives, query.shape[1]) if explicit else None
-        loss: Tensor = self.criterion(query, reference, exclude, negatives, share.lengths)
+        negatives = explicit[0].view(len(query), self.reader.num_negatives, query.shape[1]) if explicit else None
+        loss: Tensor = self.criterion(query, reference, batch.own_exclude, negatives, batch.share.lengths)
         return loss
 
     def _seed_dropout(self, chunk: int) -> None:
         torch.manual_seed(zlib.crc32(f"{self.settings.seed} {self.step} {self.team.rank} {chunk}".encode()))
-
-    def _excluded(self, ids: Tensor) -> Lists | None:
-        """Return what is not a negative of each query of a batch, as positions among what the loss compares it with."""
-        if self.explicit is not None:
-            return self.explicit.excluded(*self._sides(ids))
-        return None if self.exclude is None else lists_among(self.exclude, *self._sides(ids))
 
     def _look_at_losses(self) -> None:
         if not self._pending:

@@ -20,8 +20,8 @@ from torch import nn
 
 from lookalike.data import DataSource
 from lookalike.data.retrieval import RetrievalData
-from lookalike.training.encoders import check_encoder, make_encoder, model_name
 from lookalike.training.checkpoints import NEWEST
+from lookalike.training.encoders import check_encoder, make_encoder, model_name
 from lookalike.training.errors import DivergenceError, Interrupted, UnreadableSampleError
 from lookalike.training.interruptions import stop_requests
 from lookalike.training.loop import TrainingLoop
@@ -312,6 +312,6 @@ def _load(loop: TrainingLoop, state: dict[str, Any], folder: TeamFolder) -> None
         loop.load_state_dict(state)
     except (KeyError, RuntimeError, ValueError, TypeError, AttributeError, IndexError) as error:
         raise ValueError(
-            f"{folder.path / NEWEST} does not fit the run in {folder.path / CONFIG} ({first_line(error)}): put the right "
-            "one back, or begin the run again with force=True."
+            f"{folder.path / NEWEST} does not fit the run in {folder.path / CONFIG} ({first_line(error)}): put the "
+            "right one back, or begin the run again with force=True."
         ) from error

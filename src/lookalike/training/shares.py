@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from itertools import pairwise
+from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F  # noqa: N812 - the usual name
@@ -35,7 +36,7 @@ class Share:
             Share(lengths=[2, 3, 3], bounds=(5, 8))
         """
         edges = [pairs * each // world_size for each in range(world_size + 1)]
-        lengths = [last - first for first, last in zip(edges[:-1], edges[1:], strict=True)]
+        lengths = [last - first for first, last in pairwise(edges)]
         return cls(lengths, (edges[rank], edges[rank + 1]))
 
     @property
@@ -60,17 +61,6 @@ class Share:
             return [slice(0, 1)]
         size = size or last - first
         return [slice(start, min(start + size, last)) for start in range(first, last, size)]
-
-
-@dataclass(frozen=True)
-class Batch:
-    """A batch that is ready to be trained on."""
-
-    ids: Tensor
-    """All of its ids, whichever rank embeds them."""
-    share: Share
-    chunks: list[Sequence[Any]]
-    """This rank's inputs for the model, by chunk and tower."""
 
 
 @contextmanager

@@ -116,7 +116,8 @@ class Backward:
         loss = loss_of(towers)
         gradients = torch.autograd.grad(self._scaler.scale(loss), [*towers, *parameters])
         of_towers, of_parameters = gradients[: len(towers)], gradients[len(towers) :]
-        of_chunks = zip(*(g.split([len(x) for x in part]) for g, part in _by_tower(of_towers, found)), strict=True)
+        sizes = [[len(x) for x in part] for part in zip(*found, strict=True)]  # of each tower's chunks
+        of_chunks = zip(*map(torch.split, of_towers, sizes), strict=True)
         for number, (inputs, own) in enumerate(zip(chunks, of_chunks, strict=True)):
             begin_chunk(number)
             is_last = number == len(chunks) - 1
@@ -146,10 +147,6 @@ class Backward:
     def _unsynchronized(self) -> Any:
         """Add gradients up on this rank, to be averaged over all ranks with the last chunk."""
         return self._parallel.no_sync() if isinstance(self._parallel, DistributedDataParallel) else nullcontext()
-
-
-def _by_tower(gradients: Sequence[Tensor], found: list[Towers]) -> list[tuple[Tensor, tuple[Tensor, ...]]]:
-    return list(zip(gradients, zip(*found, strict=True), strict=True))
 
 
 class _Continued:

@@ -150,7 +150,7 @@ def share_jobs(num_jobs: int, job: Callable[[int], Array], checksum: int, run: R
 
 
 def concatenated(x: Tensor, lengths: Sequence[int]) -> Tensor:
-    """Return the rows `[m, width]` of all ranks, one rank after another, if `lengths` says how many each of them has."""
+    """Return the rows `[m, width]` of all ranks, one rank after another; `lengths` says how many each of them has."""
     padded = x.new_zeros(max(lengths), x.shape[1])
     padded[: len(x)] = x
     parts = [torch.empty_like(padded) for _ in lengths]
