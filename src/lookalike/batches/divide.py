@@ -1,8 +1,8 @@
 """The numba kernels that divide pairs into parts: clusters of neighbours together, labels as `fill` will need them.
 
-A batch holds each label once, so a part with B batches takes at most B pairs of a label, and with A batches in the
-parts after it, a label that has more than A pairs left gives the surplus to this part: that many of its pairs are *due*.
-It is the rule by which `fill` fills a batch, one level up, and for the same reason it never needs repair.
+A batch holds each label once, so a part with B batches takes at most B pairs of a label; and if there are A batches in
+the parts after it, a label with more than A pairs left gives the surplus to this part: that many of them are *due*. It
+is the rule by which `fill` fills a batch, one level up, and for the same reason it never needs repair.
 """
 
 from typing import Any, NamedTuple

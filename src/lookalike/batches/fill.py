@@ -55,39 +55,42 @@ SCALE = 3  # levels per edge, in units of 1 / 65536: a multiplication is cheaper
 
 
 @kernel
-def degrees(neighbours: Any, pairs: Any, place: Any, start: int, counts: Any) -> None:
-    """Count the edges of each of `pairs` with each other: those it lists and those that list it."""
+def gather(neighbours: Any, pairs: Any, place: Any, start: int, listed: Any, ends: Any, counts: Any) -> None:
+    """List which of `pairs` each of them lists, by position, and count edges: those it lists and those that list it."""
+    end = 0
     for i in range(len(pairs)):
         for slot in range(neighbours.shape[1]):
-            listed = neighbours[pairs[i], slot]
-            if listed < 0:
-                continue
-            j = place[listed] - start
-            if 0 <= j < len(pairs) and j != i:
-                counts[i] += 1
-                counts[j] += 1
+            neighbour = neighbours[pairs[i], slot]
+            j = place[neighbour] - start
+            inside = (neighbour >= 0) & (j >= 0) & (j < len(pairs)) & (j != i)
+            listed[end] = (
+                j if inside else 0
+            )  # without a branch, which nobody could predict; the next one writes over it
+            end += inside
+        ends[i] = end
+    begin = 0
+    for i in range(len(pairs)):
+        counts[i] += ends[i] - begin
+        for at in range(begin, ends[i]):
+            counts[listed[at]] += 1
+        begin = ends[i]
 
 
 @kernel
-def connect(
-    neighbours: Any, pairs: Any, place: Any, start: int, filled: Any, edges: Any, first: int, last: int
-) -> None:
+def connect(listed: Any, ends: Any, filled: Any, edges: Any, first: int, last: int) -> None:
     """Write the edges of pairs first..last-1; `filled` starts as a copy of the offsets."""
-    for i in range(len(pairs)):
+    begin = 0
+    for i in range(len(ends)):
         own = first <= i < last
-        for slot in range(neighbours.shape[1]):
-            listed = neighbours[pairs[i], slot]
-            if listed < 0:
-                continue
-            j = place[listed] - start
-            if j < 0 or j >= len(pairs) or j == i:
-                continue
+        for at in range(begin, ends[i]):
+            j = listed[at]
             if own:
                 edges[filled[i]] = j
                 filled[i] += 1
             if first <= j < last:
                 edges[filled[j]] = i
                 filled[j] += 1
+        begin = ends[i]
 
 
 _mix = kernel(splitmix64)

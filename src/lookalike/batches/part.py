@@ -18,8 +18,8 @@ from lookalike.batches.fill import (
     Graph,
     State,
     connect,
-    degrees,
     fill,
+    gather,
 )
 from lookalike.utils.arrays import Array
 
@@ -94,12 +94,13 @@ def local_graph(near: Array, pairs: Array, place: Array, start: int, num_pairs: 
         num_pairs: Pairs of the graph: these, and others after them, without edges.
         in_slices: Runs `task(first, last)` for slices of the pairs.
     """
-    offsets = np.zeros(num_pairs + 1, np.int32)
-    degrees(near, pairs, place, start, offsets[1:])
+    number = np.uint16 if num_pairs <= 1 << 16 else np.int32
+    offsets, ends = np.zeros(num_pairs + 1, np.int32), np.empty(len(pairs), np.int32)
+    listed = np.empty(len(pairs) * near.shape[1] + 1, number)  # mostly untouched where parts cut many edges
+    gather(near, pairs, place, start, listed, ends, offsets[1:])
     np.cumsum(offsets, out=offsets)
-    small = offsets[-1] == 0 or num_pairs <= 1 << 16
-    edges, filled = np.empty(offsets[-1], np.uint16 if small else np.int32), offsets[:-1].copy()
-    in_slices(len(pairs), lambda first, last: connect(near, pairs, place, start, filled, edges, first, last))
+    edges, filled = np.empty(offsets[-1], number), offsets[:-1].copy()
+    in_slices(len(pairs), lambda first, last: connect(listed, ends, filled, edges, first, last))
     return Graph(offsets, edges)
 
 

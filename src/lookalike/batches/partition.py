@@ -60,7 +60,7 @@ def partition(
 
 
 def _first_batches(plan: Plan, num_parts: int) -> Array:
-    """Return where the batches of each part begin, [parts + 1]; a short one, which is filled first, is a part itself."""
+    """Return where the batches of each part begin, [parts + 1]; a short one, filled first, is a part itself."""
     short, num_batches = int(plan.ends_short), len(plan.sizes)
     num_parts = max(1, min(num_parts, num_batches - short))
     edges = np.linspace(short, num_batches, num_parts + 1).astype(np.int64)
