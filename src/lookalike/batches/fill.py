@@ -20,15 +20,15 @@ FREE, LEFT_OUT = -1, -2
 class Graph(NamedTuple):
     """Undirected neighbour graph; an edge that both ends list counts twice."""
 
-    offsets: Any  # int64 [n + 1]
-    edges: Any  # int32 [m]
+    offsets: Any  # int32 [n + 1]
+    edges: Any  # uint16 [m], or int32 where there are more pairs than that can number
 
 
 class Classes(NamedTuple):
     """Which pairs have which label."""
 
     labels: Any  # int32 [n]
-    offsets: Any  # int64 [num_labels + 1]
+    offsets: Any  # int32 [num_labels + 1]
     members: Any  # int32 [n], grouped by label, shuffled within
 
 
@@ -55,31 +55,42 @@ SCALE = 3  # levels per edge, in units of 1 / 65536: a multiplication is cheaper
 
 
 @kernel
-def degrees(neighbours: Any, counts: Any) -> None:
-    """Count the edges of each pair: those it lists and those that list it."""
-    for i in range(neighbours.shape[0]):
+def gather(neighbours: Any, pairs: Any, place: Any, start: int, listed: Any, ends: Any, counts: Any) -> None:
+    """List which of `pairs` each of them lists, by position, and count edges: those it lists and those that list it."""
+    end = 0
+    for i in range(len(pairs)):
         for slot in range(neighbours.shape[1]):
-            j = neighbours[i, slot]
-            if j >= 0 and j != i:
-                counts[i] += 1
-                counts[j] += 1
+            neighbour = neighbours[pairs[i], slot]
+            j = place[neighbour] - start
+            inside = (neighbour >= 0) & (j >= 0) & (j < len(pairs)) & (j != i)
+            listed[end] = (
+                j if inside else 0
+            )  # without a branch, which nobody could predict; the next one writes over it
+            end += inside
+        ends[i] = end
+    begin = 0
+    for i in range(len(pairs)):
+        counts[i] += ends[i] - begin
+        for at in range(begin, ends[i]):
+            counts[listed[at]] += 1
+        begin = ends[i]
 
 
 @kernel
-def connect(neighbours: Any, filled: Any, edges: Any, first: int, last: int) -> None:
+def connect(listed: Any, ends: Any, filled: Any, edges: Any, first: int, last: int) -> None:
     """Write the edges of pairs first..last-1; `filled` starts as a copy of the offsets."""
-    for i in range(neighbours.shape[0]):
+    begin = 0
+    for i in range(len(ends)):
         own = first <= i < last
-        for slot in range(neighbours.shape[1]):
-            j = neighbours[i, slot]
-            if j < 0 or j == i:
-                continue
+        for at in range(begin, ends[i]):
+            j = listed[at]
             if own:
                 edges[filled[i]] = j
                 filled[i] += 1
             if first <= j < last:
                 edges[filled[j]] = i
                 filled[j] += 1
+        begin = ends[i]
 
 
 _mix = kernel(splitmix64)
@@ -195,6 +206,15 @@ def _next_free(classes: Classes, state: State, order: Any, start: int, batch: in
 
 
 @kernel
+def _first_free(state: State, order: Any, start: int) -> int:
+    """Return the position in `order` of the next free pair of any label, or the end."""
+    position = start
+    while position < len(order) and state.nodes[order[position], HOME] != FREE:
+        position += 1
+    return position
+
+
+@kernel
 def fill(
     method: int,
     graph: Graph,
@@ -202,7 +222,8 @@ def fill(
     select: int,  # for SAMPLE4GEO: how many neighbours an anchor brings
     classes: Classes,
     state: State,
-    order: Any,  # int32 [n]: the pairs, shuffled
+    order: Any,  # int32 [n]: the pairs, shuffled, as they seed growth
+    rest: Any,  # int32 [n]: the same ones, as they are drawn at random
     sizes: Any,  # int64 [num_batches], in the order they are filled: never less than total left / batches left
     chunk: int,  # pairs that grow from one seed
     hardness: float,  # fraction of a batch that comes from the graph
@@ -210,7 +231,7 @@ def fill(
     drawn: Any,  # bool [n] out: pairs that were drawn at random on purpose
 ) -> None:
     """Assign every pair that is not left out to a batch."""
-    num_batches, front = len(sizes), 0
+    num_batches, front, rest_front = len(sizes), 0, 0
     for label in range(len(state.left)):
         _file_label(state, label)
     for batch in range(num_batches):
@@ -223,8 +244,7 @@ def fill(
             while label >= 0:
                 due += 1
                 label = state.label_after[label]
-        while front < len(order) and state.nodes[order[front], HOME] != FREE:
-            front += 1
+        front, rest_front = _first_free(state, order, front), _first_free(state, rest, rest_front)
         while filled < size:
             i = -1
             growing = filled < from_graph
@@ -236,10 +256,12 @@ def fill(
             elif method == GROWTH and growing and 0 < in_chunk < chunk:
                 i = _most_connected(classes, state, batch)
             if i < 0:
-                i = order[_next_free(classes, state, order, front, batch)]
                 if growing:
+                    i = order[_next_free(classes, state, order, front, batch)]
                     _forget(state, touched)
                     touched, in_chunk = 0, 0
+                else:
+                    i = rest[_next_free(classes, state, rest, rest_front, batch)]
                 drawn[i] = not growing
             if state.left[classes.labels[i]] == deadline:
                 due -= 1
