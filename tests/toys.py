@@ -17,6 +17,7 @@ class ToyPart:
     labels: torch.Tensor
     pairs: int | None = None
     prefetch = True
+    draws_by_batch = True
     num_negatives = 0
     in_itself = False
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import logging
 import zlib
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
 
 from lookalike.batches import check_options, compose_batches, lists_width, shuffle_batches
+from lookalike.batches.threads import in_threads
 from lookalike.negatives import Filters
 from lookalike.samplers.pairing import Pairs
 from lookalike.utils import ranks
@@ -151,6 +153,7 @@ class Composition:
             neighbourhood=self.neighbourhood,
             method=self.method,
             seed=seed,
+            run_parts=partial(ranks.share_jobs, run=in_threads),
             **plan,
         )
         ids = pairing.listed(batches.ids.numpy(), pairs)
