@@ -200,7 +200,11 @@ class TrainingLoop:
         self.optimizer.zero_grad(set_to_none=True)
         with restored_on_error(self.criterion.counts) as masked_before:
             loss, towers = self.backward(
-                batch.chunks, share.counted_rows, partial(self._loss, batch), self._seed_dropout
+                batch.chunks,
+                share.counted_rows,
+                partial(self._loss, batch),
+                self._seed_dropout,
+                is_divided=share.is_divided(self.settings.chunk),
             )
             with self._timed("mining"):
                 (query, reference, *explicit), loss = everyones(

@@ -49,6 +49,10 @@ class Share:
         """How many of the embedded rows count: all of them (None), unless the share is empty."""
         return None if self.bounds[0] < self.bounds[1] else 0
 
+    def is_divided(self, size: int | None) -> bool:
+        """Return whether any rank has more than one chunk of at most `size` pairs."""
+        return size is not None and max(self.lengths) > size
+
     def chunks(self, size: int | None) -> list[slice]:
         """Divide it into chunks of at most `size` pairs; an empty one is the batch's first pair, which does not count.
 

@@ -95,6 +95,8 @@ class Backward:
         rows: int | None,
         loss_of: Callable[[Towers], Tensor],
         begin_chunk: Callable[[int], None],
+        *,
+        is_divided: bool,
     ) -> Outcome:
         """Add the gradients of a batch to those of the parameters.
 
@@ -103,8 +105,10 @@ class Backward:
             rows: As in `Step.forward`; only a share in one piece may have rows that do not count.
             loss_of: Computes the loss from the embeddings of all chunks.
             begin_chunk: Called with the number of a chunk before each time that it is embedded; it seeds dropout.
+            is_divided: Whether any rank has several chunks. All ranks go the same way then, because they wait for each
+                other at different places in one piece and in chunks.
         """
-        if len(chunks) == 1:
+        if not is_divided:
             return self._in_one_piece(chunks[0], rows, loss_of, begin_chunk)
         found = []
         with torch.no_grad():
