@@ -13,6 +13,7 @@ from lookalike.utils.lists import checked_lists, row_numbers, take_lists
 from lookalike.utils.tensors import as_tensor, check_embeddings, checked_labels
 
 CHUNK_BYTES = 1 << 28
+KS = (1, 5, 10)
 NEVER = torch.iinfo(torch.int64).max
 
 
@@ -24,7 +25,7 @@ def evaluate(
     *,
     exclude: tuple[Any, Any] | None = None,
     positives: tuple[Any, Any] | None = None,
-    ks: tuple[int, ...] = (1, 5, 10),
+    ks: tuple[int, ...] = KS,
 ) -> dict[str, float]:
     """Search every query among all references by cosine, and measure how often and how high up a positive is found.
 
@@ -59,6 +60,15 @@ def evaluate(
     for k in ks:
         checked_positive("ks", k)
     ranks = first_positive_ranks(query, reference, query_labels, reference_labels, exclude, positives)
+    return summarize_ranks(ranks, len(as_tensor(reference)), ks)
+
+
+def summarize_ranks(ranks: Tensor, num_references: int, ks: tuple[int, ...] = KS) -> dict[str, float]:
+    """Return what `evaluate` returns, from the ranks of all queries that `first_positive_ranks` has found.
+
+    Raises:
+        ValueError: No query has a positive.
+    """
     ranks = ranks[ranks != NEVER]
     if len(ranks) == 0:
         raise ValueError("no query has a positive among the references: check that labels name the same classes.")
@@ -70,7 +80,7 @@ def evaluate(
     reciprocal = torch.where(ranks < 10, 1 / (ranks + 1).double(), 0.0)
     return {
         **recalls,
-        "recall@1%": share(max(1, len(as_tensor(reference)) // 100)),
+        "recall@1%": share(max(1, num_references // 100)),
         "mrr@10": reciprocal.mean().item(),
         "queries": len(ranks),
     }
@@ -113,7 +123,7 @@ def first_positive_ranks(
             places = row_numbers(listed), listed[1]
             similarity[places], positive[places] = -torch.inf, False
         ranks.append(_first_ranks(similarity, positive).cpu())
-    return torch.cat(ranks)
+    return torch.cat([torch.empty(0, dtype=torch.int64), *ranks])  # there may be no query
 
 
 def _first_ranks(similarity: Tensor, positive: Tensor) -> Tensor:

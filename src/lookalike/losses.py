@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
@@ -13,6 +13,9 @@ from torch import Tensor, nn
 from lookalike.utils import ranks
 from lookalike.utils.checks import MASKS, TEMPERATURES, Range
 from lookalike.utils.lists import checked_lists, lists_mask
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 class InfoNCE(nn.Module):
@@ -103,8 +106,9 @@ class InfoNCE(nn.Module):
         reference: Tensor,
         exclude: tuple[Any, Any] | None = None,
         negatives: Tensor | None = None,
+        lengths: Sequence[int] | None = None,
     ) -> Tensor:
-        """Return the mean loss of a batch.
+        """Return the mean loss of a batch; under `torch.distributed`, the mean over all ranks is that of the batch.
 
         Args:
             query: Embeddings, floats `[n, dim]`.
@@ -118,6 +122,8 @@ class InfoNCE(nn.Module):
             negatives: Embeddings of explicit negatives, floats `[n, m, dim]`, with the same m on every rank. Every
                 query is compared with those of all queries, as in sentence-transformers'
                 MultipleNegativesRankingLoss; the direction from references to queries has none.
+            lengths: Number of queries on each rank, if it is known; otherwise the ranks exchange it, which waits for
+                the device. A rank may have none, if another one has some.
 
         Raises:
             TypeError: `exclude` is not a pair of integer arrays.
@@ -132,7 +138,7 @@ class InfoNCE(nn.Module):
         """
         _check_shapes(query, reference, negatives)
         per_query = 0 if negatives is None else negatives.shape[1]
-        lengths = _lengths(query, per_query)
+        lengths = _exchange_lengths(query, per_query) if lengths is None else _checked_lengths(lengths, query)
         number = sum(lengths)
         excluded = None
         if exclude is not None:
@@ -209,7 +215,17 @@ def _check_shapes(query: Tensor, reference: Tensor, negatives: Tensor | None) ->
         )
 
 
-def _lengths(x: Tensor, per_query: int) -> list[int]:
+def _checked_lengths(lengths: Sequence[int], query: Tensor) -> list[int]:
+    rank, world_size = ranks.world()
+    if len(lengths) != world_size or lengths[rank] != len(query):
+        raise ValueError(
+            f"lengths must be the number of queries on each of {world_size} ranks, {len(query)} on rank {rank}, got "
+            f"{list(lengths)}."
+        )
+    return list(lengths)
+
+
+def _exchange_lengths(x: Tensor, per_query: int) -> list[int]:
     """Return the number of rows on each rank; in the last batch they may differ by one."""
     if not ranks.is_distributed():
         return [len(x)]
@@ -245,10 +261,7 @@ class _GatherRows(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, lengths: list[int], rank: int) -> Tensor:
         ctx.first, ctx.last = sum(lengths[:rank]), sum(lengths[: rank + 1])
-        padded = F.pad(x, (0, 0, 0, max(lengths) - len(x))).contiguous()
-        parts = [torch.empty_like(padded) for _ in lengths]
-        dist.all_gather(parts, padded)
-        return torch.cat([part[:length] for part, length in zip(parts, lengths, strict=True)])
+        return ranks.concatenated(x, lengths)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:

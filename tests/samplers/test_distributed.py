@@ -153,19 +153,45 @@ def test_killed_ranks_go_on():
     assert on_ranks(2, resume, 3) == [True, True]
 
 
-def fail_on_the_first(rank):
-    sampler = LSHBatchSampler(torch.arange(40) // 2, 4, bits=64)
-    if rank == 0:
-        sampler.memory.rows = lambda _: 1 / 0
-    with pytest.raises((ZeroDivisionError, RuntimeError)) as caught:
+def fail(*_, **__):
+    raise MemoryError("no room")
+
+
+def hook_of(rank):
+    """A hook that does something else on every rank."""
+
+    def rearrange(ids, *_):
+        ids[[0, 1]] = ids[[rank, 1 - rank]]
+
+    return rearrange
+
+
+def fail_on_one(rank, failing):
+    """What each rank hears if one of them fails while an epoch begins, at different places."""
+    x, _ = clustered_embeddings(40, dim=16, seed=0)
+    messages = {}
+    on_the_first = () if failing else ("pairing_codes",)  # which rank 0 alone computes
+    for place in ("exchange", "end_epoch", "rows", "search", *on_the_first, "neighbours", "rearrange"):
+        sampler = LSHBatchSampler(torch.arange(40) // 2, 4, bits=64)
+        for ids in sampler:
+            sampler.observe(ids, x[ids])
+        if rank == failing:
+            owner = {"neighbours": sampler.pairing, "rearrange": sampler.composition}.get(place, sampler.memory)
+            setattr(owner, place, fail)
+        with pytest.raises((MemoryError, RuntimeError)) as caught:
+            iter(sampler)
+        messages[place] = str(caught.value)
+    sampler = LSHBatchSampler(torch.arange(40) // 2, 4, bits=64, rearrange=hook_of(rank))
+    with pytest.raises(ValueError, match="the ranks have composed different batches"):
         iter(sampler)
-    return str(caught.value)
+    return messages
 
 
-def test_an_error_on_one_rank_reaches_all():
-    first, second = on_ranks(2, fail_on_the_first)
-    assert first == "division by zero"
-    assert second == "composing batches failed on rank 0: ZeroDivisionError: division by zero"
+@pytest.mark.parametrize("failing", [0, 1])
+def test_an_error_on_one_rank_reaches_all(failing):
+    for rank, messages in enumerate(on_ranks(2, fail_on_one, failing)):
+        told = f"composing batches failed on rank {failing}: MemoryError: no room"
+        assert set(messages.values()) == {"no room" if rank == failing else told}
 
 
 def load_the_state_of_the_first(rank):

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lookalike import hamming_topk
-from lookalike.search import BACKENDS, cpu
+from lookalike.search import BACKENDS, answer, cpu
 from lookalike.search.request import checked_request
 
 FAST = [name for name in BACKENDS if name not in ("plain", "cuda")]  # that one has its own file
@@ -144,3 +144,15 @@ def test_request_take_keeps_exclude_lists():
     taken = request.take(torch.tensor([3, 0]))
     assert taken.exclude[0].tolist() == [0, 3, 5]
     assert taken.exclude[1].tolist() == [0, 1, 2, 1, 3]
+
+
+@pytest.mark.parametrize("backend", ["plain", *FAST])
+@pytest.mark.parametrize("n", [0, 1, 700])
+def test_narrow_answers_are_the_same(backend, n):
+    codes = torch.randint(0, 256, (n, 8), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
+    for queries in (codes, codes[:300]):
+        request = checked_request(queries, codes, 9, narrow=True)
+        narrow, wide = answer(request, backend), hamming_topk(queries, codes, 9, backend=backend)
+        assert narrow.indices.dtype == torch.int32
+        assert torch.equal(narrow.indices.long(), wide.indices)
+        assert torch.equal(narrow.distances, wide.distances)

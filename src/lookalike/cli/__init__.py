@@ -1,6 +1,7 @@
 """The command line. Only the module of the command that was typed is imported, so that `--help` answers at once."""
 
 import importlib
+import os
 import re
 import sys
 from collections.abc import Sequence
@@ -8,6 +9,8 @@ from functools import partial
 
 from lookalike import __version__
 from lookalike.cli.menu import run_one_of
+from lookalike.training.errors import LostRankError
+from lookalike.utils.errors import RankFailedError
 
 COMMANDS = {  # modules of this package
     "train": "Train an embedding model with hard negatives.",
@@ -21,7 +24,8 @@ COMMANDS = {  # modules of this package
     "demo": "Show overlap, time and memory on synthetic embeddings.",
 }
 DESCRIPTION = "Hard negatives for contrastive learning, found in bits."
-USER_ERROR, INTERRUPTED = 2, 130  # exit codes; shells use 130 for Ctrl-C
+FOR_RANKS = ("train",)  # commands that several processes of a launcher carry out together
+FAILED, USER_ERROR, INTERRUPTED = 1, 2, 130  # exit codes; shells use 130 for Ctrl-C
 
 
 def main(args: Sequence[str] | None = None) -> None:
@@ -42,22 +46,33 @@ def main(args: Sequence[str] | None = None) -> None:
         _fail(said, args)
     except (ValueError, TypeError, ImportError) as error:
         _fail(str(error), args)
+    except RankFailedError as error:
+        _fail(str(error), args, status=FAILED)
+    except LostRankError as error:  # every rank says so, because rank 0 may be the one that is lost
+        _fail(str(error), args, status=FAILED, rank=os.environ.get("RANK"))
     except KeyboardInterrupt:
         print("\nlookalike: interrupted.", file=sys.stderr)
         sys.exit(INTERRUPTED)
 
 
 def _run(name: str, args: list[str]) -> None:
+    if os.environ.get("WORLD_SIZE", "1") != "1" and name not in FOR_RANKS:
+        raise ValueError(
+            f"lookalike {name} is one process: start it without torchrun or accelerate launch, which are for "
+            f"lookalike {', '.join(FOR_RANKS)}."
+        )
     importlib.import_module(f"lookalike.cli.{name}").main(args)
 
 
-def _fail(error: str, args: list[str]) -> None:
+def _fail(error: str, args: list[str], *, status: int = USER_ERROR, rank: str | None = None) -> None:
+    if os.environ.get("RANK", "0") not in ("0", rank):  # the ranks of a launcher make the same mistake
+        sys.exit(status)
     command = sys.modules.get(f"lookalike.cli.{args[0]}") if args else None
     if (options := getattr(command, "Options", None)) is not None:
         error = with_options(error, options)
-    said = f"lookalike: {error}"
+    said = f"lookalike: {error}" if rank is None else f"lookalike, rank {rank}: {error}"
     print(f"\033[31m{said}\033[0m" if sys.stderr.isatty() else said, file=sys.stderr)
-    sys.exit(USER_ERROR)
+    sys.exit(status)
 
 
 def with_options(error: str, options: type) -> str:

@@ -1,8 +1,11 @@
 """`lookalike train`: one run, and a baseline to compare it with."""
 
+import logging
+import os
 import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from pathlib import Path
@@ -44,12 +47,32 @@ def main(args: list[str]) -> None:
     `lookalike train DATA --help` shows the defaults of a data set.
     """
     typed = parse_typed(Options, args, "train", main.__doc__, defaults_shown(args))
-    options = _complete(typed)
-    options.settings.check_used(each.name for each in fields(Settings) if each.name in typed)
-    if options.print_config:
-        print_config(options)
-    else:
-        _run(options)
+    with _together(typed):
+        options = _complete(typed)
+        options.settings.check_used(each.name for each in fields(Settings) if each.name in typed)
+        if options.print_config:
+            print_config(options)
+        else:
+            _run(options)
+
+
+@contextmanager
+def _together(typed: Mapping[str, Any]) -> Iterator[None]:
+    """Let all processes that a launcher has started end together, and rank 0 alone log."""
+    if os.environ.get("WORLD_SIZE", "1") == "1":  # in one process, nothing is imported for that
+        yield
+        return
+    import torch
+
+    from lookalike.training.team import Team
+    from lookalike.utils.machine import checked_device
+
+    file = read_config(typed.get("config"), Options)
+    team = Team.join(torch.device(checked_device({**file, **typed}.get("device"))).type)
+    if not team.is_first:
+        logging.getLogger("lookalike").setLevel(logging.ERROR)
+    with team.guarded():
+        yield
 
 
 def _complete(typed: Mapping[str, Any]) -> Options:
@@ -77,13 +100,14 @@ def _complete(typed: Mapping[str, Any]) -> Options:
 
 
 def _recorded(folder: Path) -> "Plan | None":
-    """Read the run that a folder holds, if it holds one."""
+    """Read the run that a folder holds, if it holds one; rank 0 reads it for all."""
     from lookalike.training.run import Plan
+    from lookalike.training.run_folder import RunFolder
+    from lookalike.training.team import Team
 
-    try:
-        return Plan.recorded(folder)
-    except FileNotFoundError:
-        return None
+    run = RunFolder(folder)
+    config = Team.join("cpu").from_first(lambda: run.read_begun() if run.config.exists() else None)
+    return None if config is None else Plan.recorded(folder, config)
 
 
 def _default_folder(options: Options, settings: Settings) -> Path:
@@ -98,6 +122,7 @@ def _run(options: Options) -> None:
 
     from lookalike.training.comparison_results import summarize, zero_shot_rows
     from lookalike.training.run import Plan, check_run
+    from lookalike.training.team import Team
 
     runs = [options.settings]
     if options.baseline not in NO_BASELINE:
@@ -110,10 +135,11 @@ def _run(options: Options) -> None:
     for settings, folder in zip(runs, folders, strict=True):
         how = _how(options, settings)
         check_run(Plan.of(options.source, settings, how.pop("model")), folder, **how)
-    console = Console()
+    team = Team.join("cpu")
+    console = Console(quiet=not team.is_first)
     if options.resume and _recorded(folders[0]) is None:
         print_whole(console, f"{folders[0]} holds no run to continue, so a new one begins.")
-    data = options.source.load(progress=True)
+    data = team.together(lambda: options.source.load(progress=team.is_first))
     console.print(f"{data.description[0].upper()}{data.description[1:]}.", highlight=False)
     if share := options.settings.validation_share:
         what = "classes" if data.train.pairs is None else "pairs"

@@ -80,6 +80,7 @@ class TrainingItems:
     augment: Augment | None = None
     device: torch.device = CPU
     prefetch: ClassVar[bool] = True  # decoding and tokenising take time
+    draws_by_batch: ClassVar[bool] = False
 
     def __len__(self) -> int:
         """Return the number of samples or pairs."""

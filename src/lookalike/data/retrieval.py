@@ -32,6 +32,10 @@ class TrainingPart(Protocol):
     def prefetch(self) -> bool:
         """Whether reading is slow enough to read batches ahead while a GPU computes."""
 
+    @property
+    def draws_by_batch(self) -> bool:
+        """Whether augmentation depends on the place in a batch, not on the id alone, so that batches are read whole."""
+
     def queries(self, ids: Tensor, seed: int) -> Any:
         """Return the model's input for these samples as queries, augmented as the seed decides."""
 

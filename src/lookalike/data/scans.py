@@ -125,6 +125,7 @@ class Scans:
     pairs: int | None
     degradation: Degradation
     prefetch: ClassVar[bool] = False
+    draws_by_batch: ClassVar[bool] = True
     num_negatives: ClassVar[int] = 0
 
     def __len__(self) -> int:

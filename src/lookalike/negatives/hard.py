@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -116,6 +117,41 @@ def exact_hard_negatives(
     return Similar(*_mine(COSINE, query, labels, others[0] if others else query, None, None, k, filters, {}))
 
 
+def hard_negatives_of(
+    rows: range,
+    space: Space,
+    query: Tensor,
+    labels: Tensor,
+    k: int,
+    *,
+    reference: Tensor | None = None,
+    filters: Filters = NO_FILTERS,
+) -> tuple[Tensor, Tensor]:
+    """Find the hard negatives of some of the samples, exactly as if all were searched, so that searches can be shared.
+
+    Args:
+        rows: Which samples, one after another.
+        space: HAMMING or COSINE.
+        query: Rows of all samples, [n, width]; floats must be finite.
+        labels: int64 [n].
+        k: Negatives per sample.
+        reference: Rows to find negatives in, [n, width], with the labels of the queries; by default the queries.
+        filters: Which neighbours count; `exclude` lists ids for all samples.
+
+    Returns:
+        Distances or similarities, and indices, int32, both [len(rows), k].
+    """
+    options: dict[str, Any] = {"narrow": True}
+    among = query if reference is None else reference
+    if len(rows) == len(query):
+        return _mine(space, query, labels, among, None, None, k, filters, options)
+    part = slice(rows.start, rows.stop)
+    if filters.exclude is not None:
+        filters = replace(filters, exclude=take_lists(filters.exclude, torch.arange(rows.start, rows.stop)))
+    itself = torch.arange(rows.start, rows.stop, device=query.device) if reference is None else None
+    return _mine(space, query[part], labels[part], among, labels, None, k, filters, options, itself)
+
+
 def _mine(
     space: Space,
     query: Tensor,
@@ -126,8 +162,12 @@ def _mine(
     k: int,
     filters: Filters,
     options: dict[str, Any],
+    itself: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Search, filter and search further, until every query has k negatives or has seen every candidate."""
+    """Search, filter and search further, until every query has k negatives or has seen every candidate.
+
+    `itself` says which reference each query is, int64 [q], where the queries are some of the references.
+    """
     k = checked_positive("k", k)
     filters.check_room(k)
     labels, reference_labels = both_labels(query, labels, reference, reference_labels)
@@ -141,8 +181,8 @@ def _mine(
         return values[:, filters.range_min :], indices[:, filters.range_min :]
     hardest = None
     if filters.uses_positives:
-        hardest = _positive_scores(space, query, labels, reference, reference_labels, positives)
-    values, indices = space.nothing(len(query), k, query.device)
+        hardest = _positive_scores(space, query, labels, reference, reference_labels, positives, itself)
+    values, indices = space.nothing(len(query), k, query.device, narrow=options.get("narrow", False))
     farthest = len(reference) if filters.range_max is None else min(len(reference), filters.range_max)
     window = min(farthest, filters.range_min + 2 * k)
     rows = torch.arange(len(query), device=query.device)
@@ -178,12 +218,19 @@ def _mine(
 
 
 def _positive_scores(
-    space: Space, query: Tensor, labels: Tensor, reference: Tensor, reference_labels: Tensor, positives: Any
+    space: Space,
+    query: Tensor,
+    labels: Tensor,
+    reference: Tensor,
+    reference_labels: Tensor,
+    positives: Any,
+    itself: Tensor | None,
 ) -> Tensor:
     """Score each query's least similar positive, or the given one; infinity where there is none."""
     if positives is None:
-        chosen = least_similar_positives(space, query, labels, reference, reference_labels)
-        if len(chosen) and not (chosen >= 0).any():
+        chosen = least_similar_positives(space, query, labels, reference, reference_labels, itself)
+        is_first = itself is None or (len(itself) > 0 and int(itself[0]) == 0)  # one part of a search speaks for all
+        if is_first and not _has_positive(chosen, reference_labels if itself is not None else None):
             logger.warning(
                 "no sample has a positive, because all labels are different, so absolute_margin and relative_margin "
                 "have no effect: pass positives=, repeat labels, or filter by max_score instead."
@@ -194,3 +241,10 @@ def _positive_scores(
             raise ValueError(f"positives must be between -1 and {len(reference) - 1}: indices into the reference.")
     scores = space.scores(space.compare(query, reference[chosen.clamp(min=0)]), query.shape[1])
     return scores.masked_fill(chosen < 0, torch.inf)
+
+
+def _has_positive(chosen: Tensor, all_labels: Tensor | None) -> bool:
+    """Return whether some query has a positive; where only a part was searched, whether some sample has one."""
+    if len(chosen) == 0 or bool((chosen >= 0).any()):
+        return True
+    return all_labels is not None and len(torch.unique(all_labels)) < len(all_labels)

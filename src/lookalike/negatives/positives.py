@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from lookalike.negatives.spaces import HAMMING
-from lookalike.utils.lists import each_itself
 from lookalike.utils.tensors import both_labels, checked_codes
 
 if TYPE_CHECKING:
@@ -44,10 +43,26 @@ def hardest_positives(codes: Any, labels: Any, *, reference: Any = None, referen
 
 
 def least_similar_positives(
-    space: Space, query: Tensor, labels: Tensor, reference: Tensor, reference_labels: Tensor
+    space: Space,
+    query: Tensor,
+    labels: Tensor,
+    reference: Tensor,
+    reference_labels: Tensor,
+    itself: Tensor | None = None,
 ) -> Tensor:
-    """Find hardest positives in any space; no row is its own positive if `reference` is `query`."""
-    within = reference is query
+    """Find hardest positives in any space.
+
+    Args:
+        space: The kind of row.
+        query: Rows [q, width].
+        labels: int64 [q].
+        reference: Rows to choose from, [n, width].
+        reference_labels: int64 [n].
+        itself: The reference that each query is and that cannot be its own positive, int64 [q]; if `reference` is
+            `query`, each row is itself.
+    """
+    if itself is None and reference is query:
+        itself = torch.arange(len(query), device=query.device)
     by_label = reference_labels.argsort(stable=True)  # ids ascend within a label
     sorted_labels = reference_labels[by_label]
     starts = torch.searchsorted(sorted_labels, labels)
@@ -61,8 +76,8 @@ def least_similar_positives(
             positions = starts[part, None] + torch.arange(size, device=query.device)  # [m, size]
             candidates = by_label[positions.clamp(max=len(by_label) - 1)]
             absent = positions >= (starts + sizes)[part, None]
-            if within:
-                absent |= candidates == part[:, None]
+            if itself is not None:
+                absent |= candidates == itself[part, None]
             scores = space.scores(space.compare(query[part, None], opposite[candidates]), query.shape[1])
             scores = scores.masked_fill(absent, -torch.inf)
             farthest = scores.argmax(1, keepdim=True)  # the first of equals
@@ -72,6 +87,8 @@ def least_similar_positives(
     for label in torch.unique(labels[sizes > SMALL_CLASS]):
         rows = (labels == label).nonzero().flatten()
         members = (reference_labels == label).nonzero().flatten()
-        itself = each_itself(len(rows)) if within else None
-        hardest[rows] = members[space.topk(query[rows], opposite[members], 1, exclude=itself)[1][:, 0]]
+        exclude = None
+        if itself is not None:
+            exclude = (torch.arange(len(rows) + 1), torch.searchsorted(members, itself[rows]))
+        hardest[rows] = members[space.topk(query[rows], opposite[members], 1, exclude=exclude)[1][:, 0]]
     return hardest

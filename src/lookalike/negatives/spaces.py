@@ -11,9 +11,10 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from lookalike.hashing import implied_cosine
-from lookalike.search import hamming_topk
+from lookalike.search import answer
 from lookalike.search.cosine import cosine_topk
 from lookalike.search.plain import popcount
+from lookalike.search.request import checked_request
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,7 +25,7 @@ class Space:
     """What mining needs from a kind of row. Values are distances or similarities, whichever `topk` returns."""
 
     topk: Callable[..., tuple[Tensor, Tensor]]
-    """The search, nearest first: values and indices, both [q, k]."""
+    """The search, nearest first: values and indices, both [q, k]; indices are int32 with `narrow=True`."""
     compare: Callable[[Tensor, Tensor], Tensor]
     """The values of pairs of rows, [..., width] and [..., width] -> [...]."""
     scores: Callable[[Tensor, int], Tensor]
@@ -35,10 +36,24 @@ class Space:
     absent: float
     """The value where there is no neighbour."""
 
-    def nothing(self, q: int, k: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    def nothing(self, q: int, k: int, device: torch.device, *, narrow: bool) -> tuple[Tensor, Tensor]:
         """Make the values and indices of queries without neighbours."""
         values = torch.full((q, k), self.absent, device=device).to(self.dtype)
-        return values, torch.full((q, k), -1, dtype=torch.int64, device=device)
+        return values, torch.full((q, k), -1, dtype=torch.int32 if narrow else torch.int64, device=device)
+
+
+def _hamming_topk(
+    query: Tensor,
+    reference: Tensor,
+    k: int,
+    *,
+    query_labels: Any = None,
+    reference_labels: Any = None,
+    backend: str = "auto",
+    **options: Any,
+) -> tuple[Tensor, Tensor]:
+    """Search as `hamming_topk` does, with int32 indices if `narrow` is among the options."""
+    return answer(checked_request(query, reference, k, (query_labels, reference_labels), **options), backend)
 
 
 def _hamming(a: Tensor, b: Tensor) -> Tensor:
@@ -65,9 +80,10 @@ def _implied(distances: Tensor, width: int) -> Tensor:
     return implied_cosine(distances, 8 * width)
 
 
-def _cosine_topk(*arguments: Any, **options: Any) -> tuple[Tensor, Tensor]:
-    return cosine_topk(*arguments, **options)
+def _cosine_topk(*arguments: Any, narrow: bool = False, **options: Any) -> tuple[Tensor, Tensor]:
+    scores, indices = cosine_topk(*arguments, **options)
+    return scores, indices.int() if narrow else indices
 
 
-HAMMING = Space(hamming_topk, _hamming, _implied, _complement, torch.int32, -1)
+HAMMING = Space(_hamming_topk, _hamming, _implied, _complement, torch.int32, -1)
 COSINE = Space(_cosine_topk, _cosines, _same, _negated, torch.float32, -math.inf)

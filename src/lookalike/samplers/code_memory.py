@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import logging
+import zlib
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from lookalike.analysis.bits import MIN_ROWS, BitsPlan, plan_from_codes
-from lookalike.negatives import hard_negatives
+from lookalike.negatives.hard import hard_negatives_of
+from lookalike.negatives.spaces import HAMMING
 from lookalike.samplers import states
 from lookalike.samplers.memory import Memory, Remembered
 from lookalike.samplers.reservoir import Reservoir
@@ -95,6 +97,14 @@ class CodeMemory(Memory):
             stream.exchange()
         for reservoir in self.reservoirs.values():
             reservoir.exchange()
+
+    def known_checksum(self) -> int:
+        """Return a checksum of which samples have codes."""
+        checksum = 0
+        for stream in self.streams.values():
+            stream.flush()
+            checksum = zlib.crc32(stream.table.marks.numpy().data, checksum)
+        return checksum
 
     def forget(self) -> None:
         """Forget everything, as if nothing had been written."""
@@ -182,9 +192,9 @@ class CodeMemory(Memory):
         codes = table.codes if len(ids) == len(table) else table.codes[ids]
         return codes[:, : self.bits // 8].contiguous()
 
-    def search(self, *rows: Any, **options: Any) -> tuple[Tensor, Tensor]:
+    def search(self, rows: range, *found: Any, **options: Any) -> tuple[Tensor, Tensor]:
         """Find hard negatives among codes."""
-        return hard_negatives(*rows, **options)
+        return hard_negatives_of(rows, HAMMING, *found, **options)
 
     def pairing_codes(self) -> Tensor | None:
         """Return the codes of labelled data, if there are any."""
@@ -226,14 +236,14 @@ class CodeMemory(Memory):
             _check_plan(states.optional(state["auto"], "plan", dict))
 
     def load_state_dict(self, state: dict[str, Any], *, is_own: bool) -> bool:
-        """Load a state and return whether all of it could be used."""
-        is_whole = [stream.load_state_dict(state[tower], is_own=is_own) for tower, stream in self.streams.items()]
+        """Load a state and return whether all ranks knew what it holds."""
+        is_shared = [stream.load_state_dict(state[tower], is_own=is_own) for tower, stream in self.streams.items()]
         for tower, reservoir in self.reservoirs.items():
             reservoir.load_state_dict(state["reservoirs"][tower])
         if self.auto:
             self.bits, self._has_chosen = state["auto"]["bits"], state["auto"]["has_chosen"]
             self.plan = None if state["auto"]["plan"] is None else BitsPlan(**state["auto"]["plan"])
-        return all(is_whole)
+        return all(is_shared)
 
 
 def _check_plan(plan: dict[str, Any] | None) -> None:

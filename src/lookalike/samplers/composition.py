@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import zlib
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -12,11 +13,12 @@ import torch
 from lookalike.batches import check_options, compose_batches, lists_width, shuffle_batches
 from lookalike.negatives import Filters
 from lookalike.samplers.pairing import Pairs
+from lookalike.utils import ranks
 from lookalike.utils.checks import checked_positive
 from lookalike.utils.lists import Lists, checked_lists, lists_among, lists_checksum
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from torch import Tensor
 
@@ -31,6 +33,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("lookalike")
 
+DEVICE_CHUNK = 1 << 20  # samples that a GPU searches before their neighbours move to the host
+
 
 class Composed(NamedTuple):
     """The batches of an epoch, for all ranks together."""
@@ -38,6 +42,14 @@ class Composed(NamedTuple):
     ids: Tensor  # int32: what the batches list, one after another
     offsets: Tensor  # int64 [batches + 1]
     num_left_out: Tensor  # int64 []: pairs that are in no batch
+
+    def check_agreement(self) -> None:
+        """Raise a ValueError on all ranks if they have composed different batches."""
+        ranks.check_same(
+            zlib.crc32(self.ids.numpy().data, zlib.crc32(self.offsets.numpy().data)),
+            "the ranks have composed different batches from the same codes: if you pass `rearrange`, let it depend on "
+            "its arguments alone; otherwise use the same versions of NumPy, numba and lookalike on all machines.",
+        )
 
 
 @dataclass
@@ -102,7 +114,10 @@ class Composition:
         pairs_per_batch: int,
         **plan: Any,
     ) -> Composed:
-        """Compose the batches of an epoch.
+        """Compose the batches of an epoch; every rank does so, and gets the same ones.
+
+        Only the search is shared. What floats decide comes from rank 0, since machines may round differently; the rest
+        is integer arithmetic on the same data.
 
         Args:
             pairing: The data set.
@@ -116,18 +131,17 @@ class Composition:
         seed, labels = int(rng.integers(2**62)), pairing.labels
         near, exclude = None, self.exclude(pairing.num_samples)
         if self.hardness > 0:
-            mined = mine(memory, pairing, self.num_negatives, self.filters, exclude)
-            if mined is not None and self.guard is not None:
-                if self.filters.on_scores or self.filters.range_min:  # the guard judges what filters may hide
-                    nearest = mine(memory, pairing, self.num_negatives, Filters(), exclude)
-                else:
-                    nearest = mined
-                known = memory.rows(self.num_negatives)
-                labels = self.guard.merge(nearest or mined, known, pairing, num_batches, pairs_per_batch)
-                del nearest, known
+            k, filters, guard = self.num_negatives, self.filters, self.guard
+            is_hiding = filters.on_scores or filters.range_min > 0  # what the guard must judge
+            with_values = guard is not None and not is_hiding
+            mined = mine(memory, pairing, k, filters, exclude, with_values=with_values)
+            if mined is not None and guard is not None:
+                nearest = mine(memory, pairing, k, Filters(), exclude) if is_hiding else mined
+                labels = self._guarded(guard, nearest or mined, memory, pairing, num_batches, pairs_per_batch)
+                del nearest
             near = None if mined is None else mined.indices
             del mined  # distances are not needed any more, and large
-        pairs = pairing.draw(memory.pairing_codes(), rng)
+        pairs = Pairs(*_from_first(lambda: pairing.draw(memory.pairing_codes(), rng)))
         lists = torch.full((len(pairs.query), 0), -1) if near is None else pairing.neighbours(near, pairs)
         batches = compose_batches(
             lists,
@@ -144,6 +158,17 @@ class Composition:
         if self.rearrange is not None:
             self.rearrange(ids, offsets.numpy(), labels, np.random.default_rng([*seeds, 1]))
         return Composed(torch.from_numpy(ids), offsets, torch.tensor(len(batches.left_out)))
+
+    def _guarded(
+        self, guard: Guard, nearest: Mined, memory: Memory, pairing: Pairing, num_batches: int, pairs_per_batch: int
+    ) -> Array:
+        """Return labels in which classes that the guard suspects are one."""
+
+        def merged() -> list[Array]:
+            known = memory.rows(self.num_negatives)
+            return [guard.merge(nearest, known, pairing, num_batches, pairs_per_batch)]
+
+        return _from_first(merged)[0]
 
     def shuffle_rest(self, pairing: Pairing, composed: Composed, first: int, seeds: list[int]) -> Composed:
         """Shuffle the epoch from batch `first` on: the same pairs, in random batches of the same sizes."""
@@ -165,6 +190,11 @@ class Composition:
         )
 
 
+def _from_first(make: Callable[[], Iterable[Array]]) -> list[Array]:
+    """Return the arrays that rank 0 makes, on every rank."""
+    return [part.numpy() for part in ranks.from_first(lambda: [torch.from_numpy(part) for part in make()])]
+
+
 def warn_of_left_out(composed: Composed, drop_last: bool, multiple: int) -> None:
     """Warn of pairs that are in no batch, unless some must be."""
     if composed.num_left_out and not drop_last and multiple == 1:
@@ -178,34 +208,64 @@ def warn_of_left_out(composed: Composed, drop_last: bool, multiple: int) -> None
 class Mined(NamedTuple):
     """The hard negatives of every sample, nearest first."""
 
-    indices: Tensor  # int64 [n, k], -1 for none
-    values: Tensor  # distances or similarities, [n, k]
+    indices: Tensor  # int32 [n, k], -1 for none
+    values: Tensor | None  # distances or similarities, [n, k]
 
 
-def mine(memory: Memory, pairing: Pairing, k: int, filters: Filters, exclude: Lists | None) -> Mined | None:
-    """Find the hard negatives of all samples; None if the memory is empty.
+def mine(
+    memory: Memory, pairing: Pairing, k: int, filters: Filters, exclude: Lists | None, *, with_values: bool = True
+) -> Mined | None:
+    """Find the hard negatives of all samples, shared by all ranks; None if the memory is empty.
+
+    Every rank searches its slice of the samples among all of them, and all ranks receive the same lists.
 
     Args:
-        memory: What is known of them.
+        memory: What is known of them, the same on all ranks.
         pairing: Their labels.
         k: Negatives per sample.
         filters: Which neighbours count; its own `exclude` is ignored in favour of the next argument.
         exclude: Ids to exclude as negatives, per sample.
+        with_values: Whether distances or similarities are needed.
     """
     found = memory.rows(k)
     if found is None:
         return None
     ids, query, reference = found
-    n, labels = pairing.num_samples, pairing.classes()
-    everyone = len(ids) == n
-    if exclude is not None and not everyone:
+    n, m = pairing.num_samples, len(ids)
+    labels = pairing.classes() if m == n else pairing.classes()[ids]
+    if exclude is not None and m < n:
         exclude = lists_among(exclude, ids, ids)
-    options = {} if reference is None else {"reference": reference}  # with the labels of the queries
-    values, indices = memory.search(query, labels[ids], k, filters=replace(filters, exclude=exclude), **options)
-    values, indices = values.cpu(), indices.cpu()
-    if everyone:
-        return Mined(indices, values)
-    all_indices, all_values = torch.full((n, k), -1), torch.full((n, k), -1, dtype=values.dtype)
-    all_indices[ids] = torch.where(indices >= 0, ids[indices], -1)
-    all_values[ids] = values
-    return Mined(all_indices, all_values)
+    edges, rank = ranks.slices(m), ranks.world()[0]
+
+    def search(first: int, last: int) -> Mined:
+        options = {"filters": replace(filters, exclude=exclude), "reference": reference}
+        values, indices = memory.search(range(first, last), query, labels, k, **options)
+        return Mined(indices.cpu(), values.cpu() if with_values else None)
+
+    chunk = DEVICE_CHUNK if query.is_cuda else m  # on a CPU, a search of all samples compares each two of them once
+    if len(edges) == 2 and n == m <= chunk:
+        return search(0, m)
+    indices = torch.full((n, k), -1, dtype=torch.int32)
+    values = torch.full((n, k), -1, dtype=torch.int32 if memory.has_codes else torch.float32) if with_values else None
+    with ranks.failing_together():
+        for first in range(edges[rank], edges[rank + 1], chunk):
+            places = slice(first, min(first + chunk, edges[rank + 1]))
+            some = search(places.start, places.stop)
+            if m < n:
+                _replace_numbers(some.indices, ids)
+            rows = ids[places] if m < n else places
+            indices[rows] = some.indices
+            if values is not None and some.values is not None:
+                values[rows] = some.values
+    starts = [0, *(n if edge == m else int(ids[edge]) for edge in edges[1:])]  # of the ranks' samples, of which some
+    for whole in (indices, values):  # may not be known
+        if whole is not None:
+            ranks.gather_slices(whole, starts)
+    return Mined(indices, values)
+
+
+def _replace_numbers(indices: Tensor, ids: Tensor) -> None:
+    """Turn positions among `ids` into ids, in place and a few at a time: positions to look up take twice the memory."""
+    narrow = ids.to(indices.dtype)
+    for part in torch.split(indices, 1 << 16):
+        part.copy_(torch.where(part >= 0, narrow[part.long()], -1))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,7 +13,7 @@ from lookalike.batches import check_options, plan_batches
 from lookalike.negatives import Filters
 from lookalike.samplers import states
 from lookalike.samplers.composition import Composed, Composition, warn_of_left_out
-from lookalike.samplers.iteration import CurrentEpoch, OwnBatches
+from lookalike.samplers.iteration import CurrentEpoch, OwnBatches, Shard
 from lookalike.samplers.memory import Memory
 from lookalike.samplers.warm_start import WARM_HARDNESS, WarmStart, WarmStartMode
 from lookalike.utils import ranks
@@ -47,7 +46,7 @@ class EpochBatchSampler(BatchSampler):
     Args:
         pairing: What a batch is made of: `Labelled` or `Paired`.
         batch_size: Ids that a batch lists: two sample ids per pair of labelled samples, one pair id per pair of a
-            paired data set. Under `torch.distributed`, on each rank.
+            paired data set. Under `torch.distributed`, on each rank; with `shard="whole"`, on all of them together.
         memory: What the next epoch is composed from; by default nothing, for random batches.
         k: Hard negatives per sample to compose batches from, at most; "growth" uses 32.
         hardness: Fraction of a batch taken from hard negatives; the rest is random.
@@ -66,7 +65,9 @@ class EpochBatchSampler(BatchSampler):
         shard: Compose batches for all ranks of `torch.distributed` together and take this rank's share of each. With
             False the loader deals whole batches to the ranks, as accelerate's does: all batches are then full and their
             number is a multiple of the number of ranks, so that no loader has to repeat samples; the few pairs left
-            over differ from epoch to epoch.
+            over differ from epoch to epoch. With "whole" every rank yields whole batches, of which the training loop
+            takes its slice, and observes whole batches, which it gathers: batches, codes and states are then those of
+            one process, whatever the number of ranks.
     """
 
     def __init__(
@@ -86,7 +87,7 @@ class EpochBatchSampler(BatchSampler):
         rearrange: Rearrange | None = None,
         seed: int = 0,
         drop_last: bool = False,
-        shard: bool = True,
+        shard: Shard = True,
     ) -> None:
         self.batch_size, self.drop_last = checked_positive("batch_size", batch_size), drop_last
         if self.batch_size % pairing.ids_per_pair:
@@ -97,10 +98,13 @@ class EpochBatchSampler(BatchSampler):
         filters = filters or Filters()
         self.composition = Composition(k, hardness, neighbourhood, method, filters, guard, rearrange)
         self.composition.exclude(pairing.num_samples)  # raises for lists that do not fit
-        self.shard, self.seed = shard, seed
+        if shard not in (True, False, "whole"):
+            raise ValueError(f'shard must be True, False or "whole", got {shard!r}.')
+        self.shard: Shard = "whole" if shard == "whole" else bool(shard)
+        self.seed = seed
         self.warm_start = WarmStart(warm_start, warm_hardness)
         self.sampler = range(self.num_samples)  # torch's batch samplers have this attribute, and loaders look at it
-        self._current = CurrentEpoch(pairing.ids_per_pair, shard=shard)
+        self._current = CurrentEpoch(pairing.ids_per_pair, shard=self.shard)
         self._agreed_on: int | None = None  # the last epoch for which the ranks were found to agree
         self._lengths: dict[int, int] = {}
         self._warned_of_missing = False
@@ -165,14 +169,9 @@ class EpochBatchSampler(BatchSampler):
     def __iter__(self) -> Iterator[list[int]]:
         if self._current.place.is_finished:
             self._current.begin(self.epoch + 1)
-        self._agree()
-        if self._current.batches is None:
-            self._memory.exchange()
-            self._memory.end_epoch(self.epoch)
-            self._warn_of_missing()
-            is_mined = self.epoch > 0 or self.warm_start.begin(self._memory, self.pairing)
-            composed = ranks.from_first(partial(self._compose, self._memory if is_mined else Memory()))
-            self._current.hold(Composed(*composed))
+        if self._current.batches is None or self._agreed_on != self.epoch:
+            with ranks.failing_together():
+                self._begin()
         return self._current.iterate(self._renew)
 
     def set_epoch(self, epoch: int) -> None:
@@ -219,7 +218,8 @@ class EpochBatchSampler(BatchSampler):
         if ranks.is_distributed():
             self._agreed_on = None
             self._agree()
-            self._memory.exchange()
+            if self.shard != "whole":  # every rank has observed everything, and the rows set aside stay there
+                self._memory.exchange()
 
     def state_dict(self, position: int | None = None) -> dict[str, Any]:
         """Return everything that a killed run needs to continue with the very next batch.
@@ -230,13 +230,16 @@ class EpochBatchSampler(BatchSampler):
         before continuing.
 
         Under `torch.distributed` a rank knows what it has observed itself since the epoch began. Save the state of
-        every rank, or call `synchronize` on all ranks and save the state of one.
+        every rank, or call `synchronize` on all ranks and save the state of one. With `shard="whole"` the state of any
+        rank is complete.
         """
+        rank, world_size = (0, 1) if self.shard == "whole" else ranks.world()
         return {
             "version": states.VERSION,
             "sampler": self._identity(),
             "adjustable": self.composition.adjustable(self.num_samples),
-            "rank": ranks.world()[0],
+            "rank": rank,
+            "ranks": world_size,
             **self._current.state_dict(position, len(self)),
             "warm_start": self.warm_start.state_dict(),
             "kept": self._memory.state_dict(),
@@ -246,16 +249,20 @@ class EpochBatchSampler(BatchSampler):
         """Continue where `state_dict` was taken, or at another `position` of its epoch.
 
         What may change from one epoch to the next, such as `hardness`, is this sampler's own from the next epoch on.
+        The number of ranks may change if batches have as many pairs in all: 4 ranks of 32 continue as 2 ranks of 64.
 
         Raises:
             ValueError: The state is of another version, data set or configuration, or damaged; nothing was loaded.
         """
         states.check_state(state, self._identity(), len(self), self.num_samples)
+        states.check_sizes(state, self._num_shards(), self.pairing.ids_per_pair)
         self.warm_start.check_state(state.get("warm_start"))
         self._memory.check_state(state["kept"])
         cursor = states.checked_cursor(state, position, len(self))
-        is_own = state["rank"] == ranks.world()[0]
-        if not self._memory.load_state_dict(state["kept"], is_own=is_own):
+        rank, world_size = ranks.world()
+        is_own = self.shard == "whole" or state["rank"] == rank
+        is_shared = self._memory.load_state_dict(state["kept"], is_own=is_own)
+        if not is_shared and state["ranks"] > 1 and not (is_own and state["ranks"] == world_size):
             states.warn_of_lost(state)
         self._current.load_state_dict(state, cursor, len(self))
         self.warm_start.load_state_dict(state["warm_start"])
@@ -269,11 +276,12 @@ class EpochBatchSampler(BatchSampler):
             **self.pairing.identity(),
             **self._memory.identity(),
             **self.composition.identity(),
-            "batch_size": self.batch_size,
+            "total batch_size": self.batch_size * self._num_shards(),
+            "batches": len(self),
             "drop_last": self.drop_last,
             "seed": self.seed,
             "shard": self.shard,
-            "ranks": ranks.world()[1],
+            **({"ranks": ranks.world()[1]} if self.shard is False else {}),
         }
 
     def _agree(self) -> None:
@@ -282,6 +290,7 @@ class EpochBatchSampler(BatchSampler):
             return
         ranks.check_agreement(
             {
+                "batch_size": self.batch_size,
                 **self._identity(),
                 **self.composition.adjustable(self.num_samples),
                 **self.warm_start.identity(),
@@ -291,8 +300,32 @@ class EpochBatchSampler(BatchSampler):
         )
         self._agreed_on = self.epoch
 
+    def _exchange(self) -> None:
+        """Bring all ranks to the same knowledge, or make sure that they have it."""
+        if self.shard != "whole":
+            self._memory.exchange()
+        elif ranks.is_distributed():
+            ranks.check_same(
+                self._memory.known_checksum(),
+                'the ranks have observed different samples: with shard="whole" gather the embeddings of a batch, in '
+                "its order, and observe all of them on every rank.",
+            )
+
+    def _begin(self) -> None:
+        """Compose the epoch unless a state brought it along; all ranks do that together."""
+        self._agree()
+        if self._current.batches is not None:
+            return
+        self._exchange()
+        self._memory.end_epoch(self.epoch)
+        self._warn_of_missing()
+        is_mined = self.epoch > 0 or self.warm_start.begin(self._memory, self.pairing)
+        composed = self._compose(self._memory if is_mined else Memory())
+        composed.check_agreement()
+        self._current.hold(composed)
+
     def _num_shards(self) -> int:
-        return ranks.world()[1] if self.shard else 1
+        return ranks.world()[1] if self.shard is True else 1
 
     def _plan_options(self) -> dict[str, Any]:
         """Return what decides the number and sizes of the batches of all ranks together."""
@@ -300,16 +333,16 @@ class EpochBatchSampler(BatchSampler):
             "pairs_per_batch": self.batch_size // self.pairing.ids_per_pair * self._num_shards(),
             "drop_last": self.drop_last,
             "smallest": self._num_shards(),
-            "multiple": 1 if self.shard else ranks.world()[1],
+            "multiple": ranks.world()[1] if self.shard is False else 1,
         }
 
-    def _compose(self, memory: Memory) -> list[Tensor]:
+    def _compose(self, memory: Memory) -> Composed:
         how = self.composition if self.epoch > 0 else self.warm_start.softened(self.composition, memory)
         plan = self._plan_options()
         composed = how.compose(self.pairing, memory, [self.seed, self.epoch], num_batches=len(self), **plan)
-        if self.epoch == 0:
+        if self.epoch == 0 and ranks.world()[0] == 0:
             warn_of_left_out(composed, plan["drop_last"], plan["multiple"])
-        return list(composed)
+        return composed
 
     def _renew(self, batch: int) -> OwnBatches:
         """Make the rest of the first epoch random, from a batch on, if the warm start must be given up."""
@@ -318,7 +351,10 @@ class EpochBatchSampler(BatchSampler):
         assert current.batches is not None  # noqa: S101 - as composed
         if self.epoch == 0 and self.warm_start.must_stop(self._memory, batch, len(self)):
             seeds = [self.seed, self.epoch, batch]
-            current.replace(self.composition.shuffle_rest(self.pairing, current.composed, batch, seeds))
+            with ranks.failing_together():
+                renewed = self.composition.shuffle_rest(self.pairing, current.composed, batch, seeds)
+                renewed.check_agreement()
+            current.replace(renewed)
         return current.batches
 
     def _warn_of_missing(self) -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import zlib
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from lookalike.hashing import SignHasher
-from lookalike.negatives import exact_hard_negatives
+from lookalike.negatives.hard import hard_negatives_of
+from lookalike.negatives.spaces import COSINE
 from lookalike.samplers import states
 from lookalike.samplers.memory import Memory, Remembered
 from lookalike.utils import ranks
@@ -73,6 +75,10 @@ class FloatMemory(Memory):
                 floats[other_ids] = rows.to(floats.device)
         self._fresh[:] = False
 
+    def known_checksum(self) -> int:
+        """Return a checksum of which samples are known."""
+        return zlib.crc32(self._seen().numpy().data)
+
     def rows(self, k: int) -> Remembered | None:  # noqa: ARG002 - as `Memory` has it
         """Return the floats of the samples that have some in every tower."""
         ids = self._seen().nonzero().flatten()
@@ -88,9 +94,9 @@ class FloatMemory(Memory):
             seen &= torch.isfinite(floats).all(1).cpu()
         return seen
 
-    def search(self, *rows: Any, **options: Any) -> tuple[Tensor, Tensor]:
+    def search(self, rows: range, *found: Any, **options: Any) -> tuple[Tensor, Tensor]:
         """Find hard negatives among floats, exactly."""
-        return exact_hard_negatives(*rows, **options)
+        return hard_negatives_of(rows, COSINE, *found, **options)
 
     def pairing_codes(self) -> Tensor | None:
         """Hash the floats of labelled data, if there are any."""
@@ -123,7 +129,7 @@ class FloatMemory(Memory):
         states.check_tensor(state, "fresh", torch.bool, [self.n])
 
     def load_state_dict(self, state: dict[str, Any], *, is_own: bool) -> bool:
-        """Load a state and return whether all of it could be used."""
+        """Load a state and return whether all ranks knew what it holds."""
         self._floats = {tower: floats.clone() for tower, floats in state["floats"].items()}
         self._fresh = state["fresh"].clone() if is_own else torch.zeros_like(self._fresh)
-        return is_own or not bool(state["fresh"].any())
+        return not bool(state["fresh"].any())

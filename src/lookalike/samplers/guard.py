@@ -58,6 +58,7 @@ class Guard:
             positives = positive_distances(query, query, pairing.classes()[ids])
         else:
             positives = positive_distances(query, known.reference.cpu(), None)
+        assert mined.values is not None  # noqa: S101 - mined for this
         suspicious = np.zeros(tuple(mined.indices.shape), bool)
         suspicious[ids.numpy()] = suspected(mined.values[ids], positives, 8 * query.shape[1], self.limit).numpy()
         pairs = pairing.counts()

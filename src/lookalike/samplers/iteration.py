@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from lookalike.samplers.composition import Composed
 from lookalike.utils import ranks
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
+Shard = bool | Literal["whole"]
 MAX_SKIPPED = 64  # batches after the last observed one that are compared with what is observed; training skips few
 
 
@@ -86,10 +87,11 @@ class CurrentEpoch:
 
     Args:
         ids_per_pair: Ids that a batch lists for a pair.
-        shard: Whether each rank takes its share of every batch; otherwise the loader deals whole batches to the ranks.
+        shard: True if each rank takes its share of every batch, "whole" if each takes all of it; with False the loader
+            deals whole batches to the ranks.
     """
 
-    def __init__(self, ids_per_pair: int, *, shard: bool) -> None:
+    def __init__(self, ids_per_pair: int, *, shard: Shard) -> None:
         self._ids_per_pair, self._shard = ids_per_pair, shard
         self.place = Place()
         self.composed: Composed | None = None  # all ranks' batches
@@ -119,7 +121,7 @@ class CurrentEpoch:
             return
         ids, offsets, _ = composed
         rank, world_size = ranks.world()
-        if self._shard and world_size > 1:
+        if self._shard is True and world_size > 1:
             ids, offsets = ranks.share(ids, offsets, rank, world_size, self._ids_per_pair)
         self.batches = OwnBatches(ids, offsets)
 
@@ -143,12 +145,12 @@ class CurrentEpoch:
     def note_observed(self, ids: list[int]) -> None:
         """Note that a batch was observed; see `Place.note_observed`."""
         if self.batches is not None:
-            self.place.note_observed(ids, self.batches, 0 if self._shard else ranks.world()[1])
+            self.place.note_observed(ids, self.batches, ranks.world()[1] if self._shard is False else 0)
 
     def state_dict(self, position: int | None, num_batches: int) -> dict[str, Any]:
         """Return the batches and the place in them, or another position that the caller has counted."""
         cursor = self.place.num_done if position is None else position
-        if not self._shard:  # the loader deals the batches: others have had theirs as well
+        if self._shard is False:  # the loader deals the batches: others have had theirs as well
             world_size = ranks.world()[1]
             cursor = min(num_batches, -(-cursor // world_size) * world_size)
         return {

@@ -50,8 +50,8 @@ class LSHBatchSampler(EpochBatchSampler):
         options: Further options with their defaults: `hardness=1.0`, the fraction of a batch taken from hard negatives;
             `neighbourhood="auto"`, pairs per neighbourhood; `method="growth"` or "sample4geo"; `filters`, what counts,
             such as `Filters(exclude=...)`; `drop_last=False`; `shard=True`, False where the loader deals batches
-            to the ranks, as accelerate's does; `rearrange`, a hook that may exchange ids between batches.
-            `EpochBatchSampler` describes them.
+            to the ranks, as accelerate's does, "whole" where every rank is to have whole batches; `rearrange`, a hook
+            that may exchange ids between batches. `EpochBatchSampler` describes them.
 
     Examples:
         >>> import torch

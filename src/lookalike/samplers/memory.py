@@ -38,6 +38,10 @@ class Memory:
     def exchange(self) -> None:
         """Bring all ranks to the same knowledge; every rank calls it."""
 
+    def known_checksum(self) -> int:
+        """Return a checksum of which samples are known, by which ranks find out whether they observe the same."""
+        return 0
+
     def end_epoch(self, epoch: int) -> None:
         """Prepare what was written for the composition of an epoch."""
 
@@ -58,8 +62,8 @@ class Memory:
         """Return the rows to search for k neighbours each, on the best device for that; None if nothing is known."""
         return None
 
-    def search(self, *rows: Any, **options: Any) -> tuple[Tensor, Tensor]:
-        """Find hard negatives among such rows, as `hard_negatives` does: values and indices."""
+    def search(self, rows: range, *found: Any, **options: Any) -> tuple[Tensor, Tensor]:
+        """Find the hard negatives of some of such rows, as `hard_negatives_of` does: values, and int32 indices."""
         raise NotImplementedError
 
     def pairing_codes(self) -> Tensor | None:
@@ -82,7 +86,7 @@ class Memory:
         """Raise a ValueError if `load_state_dict` could not load it."""
 
     def load_state_dict(self, state: dict[str, Any], *, is_own: bool) -> bool:  # noqa: ARG002 - others use it
-        """Load a state and return whether all of it could be used.
+        """Load a state and return whether all ranks knew what it holds, because they had exchanged it.
 
         A state of another rank holds observations which that rank will contribute to the next exchange itself.
         """

@@ -8,13 +8,14 @@ if TYPE_CHECKING:
     from lookalike.batches import Neighbourhood
     from lookalike.negatives import Filters
     from lookalike.samplers.composition import Rearrange
+    from lookalike.samplers.iteration import Shard
 
 
 class EpochOptions(TypedDict, total=False):
     """Options of every sampler."""
 
     drop_last: bool
-    shard: bool
+    shard: Shard
 
 
 class MiningOptions(EpochOptions, total=False):

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("lookalike")
 
+CHUNK = 1 << 18  # pairs whose neighbours are looked up at a time
 LARGEST_GROUP = 1024  # larger classes are paired within random groups of this size
 
 
@@ -61,7 +62,7 @@ class Pairing(Protocol):
         """Draw the pairs of an epoch; `codes` of all samples, uint8 [n, bytes], decide which positives are hard."""
 
     def neighbours(self, near: Tensor, pairs: Pairs) -> Tensor:
-        """Turn neighbours of samples, [n, k] with -1 for none, into neighbours of pairs."""
+        """Turn neighbours of samples, int32 [n, k] with -1 for none, into neighbours of pairs, int32 as well."""
 
     def listed(self, batch_ids: Array, pairs: Pairs) -> Array:
         """Turn numbers of pairs into the ids that batches list."""
@@ -124,8 +125,13 @@ class Labelled:
         for side in (pairs.reference, pairs.query):
             pair_of[side] = np.arange(len(side), dtype=np.int32)
         samples = near.numpy()[:, : max(1, near.shape[1] // 2)]
-        both = np.stack([samples[pairs.query], samples[pairs.reference]], axis=2).reshape(len(pairs.query), -1)
-        return torch.from_numpy(np.where(both >= 0, pair_of[both], -1))
+        lists = np.empty((len(pairs.query), samples.shape[1], 2), np.int32)
+        for first in range(0, len(lists), CHUNK):  # NumPy looks numbers up by int64, twice the memory of the lists
+            rows = slice(first, first + CHUNK)
+            for column, members in enumerate(pairs):
+                found = samples[members[rows]]
+                lists[rows, :, column] = np.where(found >= 0, pair_of[found], -1)
+        return torch.from_numpy(lists.reshape(len(lists), -1))
 
     def listed(self, batch_ids: Array, pairs: Pairs) -> Array:
         """List anchor and positive of each pair, one after the other."""

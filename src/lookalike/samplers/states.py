@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("lookalike")
 
-VERSION = 5
+VERSION = 6
 
 
 def check_state(state: Any, identity: dict[str, Any], num_batches: int, num_samples: int) -> None:
@@ -35,7 +35,7 @@ def check_state(state: Any, identity: dict[str, Any], num_batches: int, num_samp
                 f"the state is of another sampler: {name} was {saved!r}, here it is {own!r}; "
                 "build the sampler as the saved one was."
             )
-    for name in ("epoch", "cursor", "rank"):
+    for name in ("epoch", "cursor", "rank", "ranks"):
         if entry(state, name, int) < 0:
             raise damaged(f"{name} is negative")
     for name, kind in (("finished", bool), ("follows_observations", bool), ("adjustable", dict), ("kept", dict)):
@@ -44,6 +44,22 @@ def check_state(state: Any, identity: dict[str, Any], num_batches: int, num_samp
         raise damaged(f"cursor is {state['cursor']}, but an epoch has {num_batches} batches")
     if optional(state, "composed", list) is not None:
         _check_composed(state["composed"], num_batches, num_samples)
+
+
+def check_sizes(state: dict[str, Any], num_shards: int, ids_per_pair: int) -> None:
+    """Check that every rank gets a pair of every batch, where a state comes from fewer ranks.
+
+    Raises:
+        ValueError: A batch has fewer pairs than there are ranks.
+    """
+    if state["composed"] is None:
+        return
+    fewest = int(state["composed"][1].diff().min()) // ids_per_pair
+    if fewest < num_shards:
+        raise ValueError(
+            f"the state's epoch has a batch of {fewest} pairs, too few for {num_shards} ranks; continue on "
+            f"{fewest} ranks or fewer until the epoch ends."
+        )
 
 
 def checked_cursor(state: dict[str, Any], position: int | None, num_batches: int) -> int:

@@ -242,7 +242,7 @@ class CodeStream:
         """Load a state that `check_state` has passed; from another rank's state, only what that rank will not send.
 
         Returns:
-            Whether all of it could be used.
+            Whether all ranks knew what it holds.
         """
         self._arrivals.clear()
         self.gathering.load_state_dict(state["aside"])
@@ -259,7 +259,7 @@ class CodeStream:
             dim = state["hasher"]["rows"].shape[1]
             self.hasher = SignHasher(dim, self.table.bits, seed=self.seed, center=self.center)
             self.hasher.load_state_dict(state["hasher"])
-        is_whole = is_own or not self._has_unshared()
+        is_shared = not self._has_unshared()
         if not is_own:
             self.gathering.clear()
             self._fresh.zero_()
@@ -267,7 +267,7 @@ class CodeStream:
             self._total = None
         if self._state:  # keep a state that was handed out before up to date
             self._update_state()
-        return is_whole
+        return is_shared
 
     def _has_unshared(self) -> bool:
         """Return whether something was observed that other ranks have not received."""

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from lookalike.search.choice import Work, choose_backend, cuda_obstacle, load_kernel, search_backend, search_device
-from lookalike.search.request import Neighbours, checked_request
+from lookalike.search.request import Neighbours, Request, checked_request
 from lookalike.utils.checks import check_choice
 
 __all__ = ["Neighbours", "hamming_topk", "load_kernel", "search_backend", "search_device"]
@@ -71,10 +71,20 @@ def hamming_topk(
         progress=progress,
         memory=memory,
     )
+    return answer(request, backend)
+
+
+def answer(request: Request, backend: str = "auto") -> Neighbours:
+    """Answer a checked request, as `hamming_topk` does.
+
+    Raises:
+        ValueError: The backend is unknown or cannot be used here.
+    """
     check_choice("backend", backend, ("auto", *BACKENDS))
+    dtype = torch.int32 if request.narrow else torch.int64
     if request.num_queries == 0 or request.num_references == 0:
-        absent = torch.full((request.num_queries, request.k), -1, device=request.query.device)
-        return Neighbours(absent.int(), absent)
+        absent = torch.full((request.num_queries, request.k), -1, dtype=torch.int32, device=request.query.device)
+        return Neighbours(absent, absent.to(dtype, copy=True))
     name = choose_backend(request) if backend == "auto" else backend
     Work.note(request, name)
     device = request.query.device
@@ -85,4 +95,4 @@ def hamming_topk(
     if name == "cpu" or (name == "cuda" and device.type != "cuda"):
         request = request.to(name)
     distances, indices = importlib.import_module(f"lookalike.search.{name}").topk(request)
-    return Neighbours(distances.to(device), indices.to(device))
+    return Neighbours(distances.to(device), indices.to(device, dtype))

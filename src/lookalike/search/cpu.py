@@ -21,7 +21,7 @@ import torch
 from lookalike.search.request import Neighbours, Request
 from lookalike.search.scan import MASK_WORDS, Columns, Lists, Rows, Scratch, append, emit, scan
 from lookalike.search.simd import GROUP, LANES, TILE, combined_words
-from lookalike.utils.arrays import Array
+from lookalike.utils.arrays import Array, narrowed
 from lookalike.utils.progress import Bar, progress_bar
 
 CHUNK = 1024  # query rows per task, a multiple of TILE
@@ -61,7 +61,8 @@ def topk(request: Request) -> Neighbours:
         else:
             _scan_chunks(rows, columns, limits, bits, answer, run, bar)
         _repair(request, columns, answer, run)
-    return Neighbours(torch.from_numpy(answer.distances), torch.from_numpy(answer.indices))
+    indices = narrowed(answer.indices) if request.narrow else answer.indices
+    return Neighbours(torch.from_numpy(answer.distances), torch.from_numpy(indices))
 
 
 def is_loaded() -> bool:

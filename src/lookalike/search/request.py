@@ -15,7 +15,7 @@ class Neighbours(NamedTuple):
     """The nearest codes of each query, nearest first, ties by the smaller id, padded with -1."""
 
     distances: Tensor  # int32 [q, k]
-    indices: Tensor  # int64 [q, k]
+    indices: Tensor  # int64 [q, k]; int32 if a request says so
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,6 +30,7 @@ class Request:
     exclude: Lists | None = None  # ascending within a query
     progress: bool = False
     memory: int | None = None  # bytes of working memory, for backends that can choose
+    narrow: bool = False  # whether indices are int32 rather than int64
 
     @property
     def num_queries(self) -> int:
@@ -84,8 +85,12 @@ def checked_request(
     *,
     progress: bool = False,
     memory: int | None = None,
+    narrow: bool = False,
 ) -> Request:
-    """Check the arguments of `hamming_topk`; `labels` are those of the queries and of the reference."""
+    """Check the arguments of `hamming_topk`; `labels` are those of the queries and of the reference.
+
+    With `narrow` the answer's indices will be int32, half the memory where lists are long.
+    """
     is_self_join = reference is query
     query = checked_codes("query", query)
     reference = query if is_self_join else checked_codes("reference", reference).to(query.device)
@@ -113,4 +118,5 @@ def checked_request(
         exclude=exclude,
         progress=progress,
         memory=None if memory is None else checked_positive("memory", memory),
+        narrow=narrow,
     )

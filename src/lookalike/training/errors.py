@@ -37,9 +37,5 @@ class UnreadableSampleError(ValueError):
     """A sample cannot be read; every step before the one that needs it is saved."""
 
 
-class RankFailedError(RuntimeError):
-    """Another process of the run failed; its own traceback says more."""
-
-
 class LostRankError(RuntimeError):
     """Another process of the run is gone: killed, or on a machine that cannot be reached."""

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from lookalike.evaluation import evaluate
+import torch
+
+from lookalike.evaluation import first_positive_ranks, summarize_ranks
+from lookalike.training.shares import Share
+from lookalike.training.team import Team
+from lookalike.utils import ranks
+from lookalike.utils.lists import Lists, take_lists
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    import torch
     from torch import Tensor
 
     from lookalike.data.retrieval import RetrievalData, TestPart
     from lookalike.training.settings import Settings
-    from lookalike.utils.lists import Lists
 
 
 class Evaluator:
@@ -25,6 +29,8 @@ class Evaluator:
         settings: How it trains.
         device: Where to embed them.
         embed: Embeds the first n samples of a view with the weights that the model has then: floats `[n, dim]`.
+        team: The ranks that share the work: each searches its share of the queries among all references; by default
+            this process works alone.
 
     Raises:
         ValueError: `settings.patience` has no validation part to watch.
@@ -36,12 +42,13 @@ class Evaluator:
         settings: Settings,
         device: torch.device,
         embed: Callable[[Callable[[Tensor], Any], int], Tensor],
+        team: Team | None = None,
     ) -> None:
         if settings.patience is not None and data.validation is None:
             raise ValueError(
                 f"patience= watches a validation part, and {data.name} has none: hold one out with validation_share=."
             )
-        self._data, self._embed = data, embed
+        self._data, self._embed, self._team = data, embed, team or Team.alone()
         self._test = data.test.to(device)
         self._validation = None if data.validation is None else data.validation.to(device)
 
@@ -63,6 +70,20 @@ class Evaluator:
     def _evaluate(self, part: TestPart, exclude: Lists | None, positives: Lists | None) -> dict[str, float]:
         reference = self._embed(part.references, len(part.reference_labels))
         query = reference if part.in_itself else self._embed(part.queries, len(part.query_labels))
-        return evaluate(
-            query, reference, part.query_labels, part.reference_labels, exclude=exclude, positives=positives
+        share = Share.of(len(query), self._team.rank, self._team.world_size)
+        rows = torch.arange(*share.bounds)
+        hidden, answers = (None if lists is None else _taken(lists, rows) for lists in (exclude, positives))
+        labels = torch.as_tensor(part.query_labels)[rows]
+        found = self._team.together(
+            lambda: first_positive_ranks(
+                query[slice(*share.bounds)], reference, labels, part.reference_labels, hidden, answers
+            )
         )
+        if not share.is_whole:
+            found = ranks.concatenated(found[:, None].to(query.device), share.lengths).flatten().cpu()
+        return summarize_ranks(found, len(reference))
+
+
+def _taken(lists: Lists, rows: Tensor) -> Lists:
+    offsets, ids = (torch.as_tensor(part).cpu() for part in lists)
+    return take_lists((offsets, ids), rows)

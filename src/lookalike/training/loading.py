@@ -11,6 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from lookalike.training.errors import UnreadableSampleError
+from lookalike.training.team import Team
+from lookalike.utils import ranks
 from lookalike.utils.progress import progress_bar
 
 if TYPE_CHECKING:
@@ -93,11 +95,13 @@ def embedded(
     batch_size: int = BATCH,
     precision: torch.dtype = torch.float32,
     check: Callable[[], None] | None = None,
+    team: Team | None = None,
     progress: bool = False,
 ) -> Iterator[tuple[Tensor, list[Tensor]]]:
     """Embed samples, some at a time and in order: yield ids and, for each view, float32 `[len(ids), dim]`.
 
-    Embeddings are on the model's device, which is left in evaluation mode.
+    Embeddings are on the model's device, which is left in evaluation mode. They do not depend on the number of ranks,
+    because samples that are embedded together by one process are embedded together by one rank.
 
     Args:
         model: The model.
@@ -106,35 +110,59 @@ def embedded(
         batch_size: Samples at a time.
         precision: Precision of the computation.
         check: Called between batches; may raise to stop.
+        team: The ranks that share the work. All of them call this, and all get all embeddings; by default this process
+            works alone.
         progress: Draw a progress bar if stderr is a terminal.
 
     Raises:
         UnreadableSampleError: A sample cannot be read.
     """
+    team = team or Team.alone()
     model.eval()
     device = next(model.parameters()).device
     prepare = getattr(model, "prepare", lambda x: x)
     is_text = len(ids) > 0 and isinstance(read(views[0], ids[:1]), list)
 
-    def job(some: Tensor) -> tuple[Tensor, list[list[tuple[Tensor, Any]]]]:
-        return some, [_prepared(prepare, read(view, some), batch_size) for view in views]
+    def job(some: Tensor) -> list[list[tuple[Tensor, Any]]]:
+        return [_prepared(prepare, read(view, some), batch_size) for view in views]
 
-    jobs = (partial(job, some) for some in torch.split(ids, batch_size * (SORTED if is_text else 1)))
+    def embed_next(reading: Iterator[list[list[tuple[Tensor, Any]]]]) -> list[Tensor]:
+        found = []
+        for batches in next(reading, []):
+            parts = []
+            for _, x in batches:
+                with torch.autocast(device.type, precision, enabled=precision != torch.float32):
+                    parts.append(model(moved(x, device)).float())
+                if check is not None:
+                    check()
+            rows = torch.cat(parts)
+            places = torch.cat([places for places, _ in batches]).to(rows.device)
+            found.append(torch.empty_like(rows).index_copy_(0, places, rows))
+        return found
+
+    stretches = torch.split(ids, batch_size * (SORTED if is_text else 1))
     with progress_bar(f"embedding {len(ids):,} samples", len(ids), shown=progress) as bar:
-        for some, inputs in read_ahead(jobs, batches_ahead(device)):
-            found = []
-            for batches in inputs:
-                parts = []
-                for _, x in batches:
-                    with torch.autocast(device.type, precision, enabled=precision != torch.float32):
-                        parts.append(model(moved(x, device)).float())
-                    if check is not None:
-                        check()
-                rows = torch.cat(parts)
-                places = torch.cat([places for places, _ in batches]).to(rows.device)
-                found.append(torch.empty_like(rows).index_copy_(0, places, rows))
-            yield some, found
-            bar.advance(len(some))
+        reading = read_ahead((partial(job, s) for s in stretches[team.rank :: team.world_size]), batches_ahead(device))
+        for first in range(0, len(stretches), team.world_size):
+            found = team.together(partial(embed_next, reading))
+            for some, towers in _of_everyone(stretches[first : first + team.world_size], found, len(views), team, device):
+                yield some, towers
+                bar.advance(len(some))
+
+
+def _of_everyone(
+    stretches: Sequence[Tensor], found: list[Tensor], num_views: int, team: Team, device: torch.device
+) -> Iterator[tuple[Tensor, list[Tensor]]]:
+    """Yield what each rank has embedded: one stretch of samples each, the last ranks perhaps none."""
+    if team.world_size == 1:
+        yield stretches[0], found
+        return
+    lengths = [len(some) for some in stretches] + [0] * (team.world_size - len(stretches))
+    dim = int(ranks.largest(found[0].shape[1] if found else 0))  # a rank without samples does not know it
+    mine = torch.cat(found, dim=1) if found else torch.empty(0, num_views * dim, device=device)
+    everyone = ranks.concatenated(mine, lengths).split(lengths)
+    for some, rows in zip(stretches, everyone, strict=False):
+        yield some, list(rows.split(dim, dim=1))
 
 
 def _prepared(prepare: Callable[[Any], Any], x: Any, batch_size: int) -> list[tuple[Tensor, Any]]:

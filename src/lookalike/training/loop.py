@@ -3,8 +3,12 @@
 Evaluate the model as it is. Then, each epoch: let the sampler compose batches of hard negatives from what it kept of
 the last epoch (bits, floats or nothing), train on them with InfoNCE while the sampler observes every embedding, and
 evaluate. With a validation part, the epochs are evaluated on that, and the run ends with the weights of the best one.
-Randomness depends on the seed and the step alone, and a checkpoint holds everything else that the rest of the
-run depends on, so a run that is killed and resumed ends with the same weights.
+Randomness depends on the seed, the step and the rank alone, and a checkpoint holds everything else that the rest of
+the run depends on, so a run that is killed and resumed ends with the same weights.
+
+Several ranks train one model: each embeds its share of every batch, InfoNCE compares it with everybody's, and
+DistributedDataParallel averages the gradients. Every rank then observes the embeddings of all, so that batches, codes
+and checkpoints are those of one process, whatever the number of ranks.
 """
 
 from __future__ import annotations
@@ -18,7 +22,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
-import torch.nn.functional as F  # noqa: N812 - the usual name
 from torch import Tensor, nn
 
 from lookalike.analysis.tracking import OverlapTracker
@@ -28,10 +31,12 @@ from lookalike.samplers import LSHBatchSampler
 from lookalike.training.errors import DivergenceError
 from lookalike.training.evaluating import Evaluator
 from lookalike.training.hardness import hardest_similarity
-from lookalike.training.loading import batches_ahead, moved, read, read_ahead
-from lookalike.training.model_checks import check_model, warn_of_batch_norm
+from lookalike.training.loading import batches_ahead, read, read_ahead
+from lookalike.training.model_checks import check_model, normalises_batches, warn_of_batch_norm
 from lookalike.training.results import EpochMetrics, best_epoch, is_stale
 from lookalike.training.settings import WITHOUT_MINING
+from lookalike.training.shares import Batch, Share, everyones, restored_on_error
+from lookalike.training.step import Backward, Step, freeze_unused
 from lookalike.training.strategies import (
     compile_ahead,
     make_loss,
@@ -40,12 +45,13 @@ from lookalike.training.strategies import (
     schedule,
     step_precision,
 )
+from lookalike.training.team import Team
 from lookalike.training.whole_parts import PartEmbedder
-from lookalike.utils.lists import Lists, checked_lists, lists_among
+from lookalike.utils.lists import Lists, checked_lists, lists_among, take_lists
 from lookalike.utils.progress import progress_bar, working
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator
 
     from lookalike.data.retrieval import RetrievalData
     from lookalike.samplers import PreEpochBatchSampler
@@ -62,21 +68,30 @@ class TrainingLoop:
         data: What to train and test on.
         settings: How to train.
         device: Where.
+        team: The ranks that train it together; by default this process alone.
         progress: Draw progress bars if stderr is a terminal.
     """
 
     def __init__(
-        self, model: nn.Module, data: RetrievalData, settings: Settings, device: torch.device, *, progress: bool = False
+        self,
+        model: nn.Module,
+        data: RetrievalData,
+        settings: Settings,
+        device: torch.device,
+        *,
+        team: Team | None = None,
+        progress: bool = False,
     ) -> None:
         data = hold_out(data, settings.validation_share, pairs_per_batch=settings.pairs_per_batch)
         self.data, self.settings, self.device, self.progress = data, settings, device, progress
+        self.team = team or Team.alone()
         self.check: Callable[[], None] = lambda: None  # called between batches; may raise to stop the run
         self.sampler = make_sampler(data.train, settings, data.train_exclude)
         self.train_part = data.train.to(device)
         n, lists = self.sampler.num_samples, data.train_exclude
         self.exclude = None if lists is None else checked_lists("exclude", lists, n, n, torch.device("cpu"))
-        has_negatives = getattr(data.train, "num_negatives", 0) > 0  # a user's own part may not define it
-        self.explicit = ExplicitNegatives(data.train, self.exclude) if has_negatives else None
+        self.num_negatives: int = getattr(data.train, "num_negatives", 0)  # a user's own part may not define it
+        self.explicit = ExplicitNegatives(data.train, self.exclude) if self.num_negatives else None
         self.model, self.criterion = model.to(device), make_loss(settings).to(device)
         self.optimizer = make_optimizer([self.model, self.criterion], settings, device)
         self.precision = step_precision(settings, device)
@@ -85,13 +100,16 @@ class TrainingLoop:
             settings,
             self.precision,
             lambda: self.check(),  # noqa: PLW0108 - it may be set later
+            team=self.team,
             progress=progress,
         )
-        self.evaluator = Evaluator(data, settings, device, self.embedder.embed)
+        self.evaluator = Evaluator(data, settings, device, self.embedder.embed, self.team)
         self.scaler = torch.amp.GradScaler(enabled=self.precision == torch.float16)
+        self.backward = Backward(Step(self.model, self.criterion, device, self.precision), self.scaler)
         self.tracker = OverlapTracker(n, data.train.labels) if settings.track_overlap else None
         self.num_steps = settings.epochs * len(self.sampler)
         self.is_warm = not self.sampler.wants_warm_start
+        self._is_stepping = False
         self.epoch = self.step = 0
         self.history: list[EpochMetrics] = []  # begins with epoch 0, the model before its first step
         self.best: dict[str, Tensor] | None = None  # the weights of the best epoch, if there is a validation part
@@ -108,6 +126,9 @@ class TrainingLoop:
             warn_of_batch_norm(self.model)
         with working("compiling kernels (once, a few seconds)", shown=self.progress):  # otherwise the first epoch would
             compile_ahead(self.train_part, self.settings, self.data.train_exclude, self.device)
+        if self.team.world_size > 1:
+            freeze_unused(self.model, read(self.train_part.plain, "query", torch.arange(2)), self.device)
+            self.backward.share()
 
     def run(self, save: Callable[[], None], on_epoch: Callable[[EpochMetrics], None]) -> None:
         """Train to the end; call `save` when there is progress to keep, and `on_epoch` with the metrics of an epoch."""
@@ -150,45 +171,73 @@ class TrainingLoop:
             bar.advance(len(self.losses))
             ahead = batches_ahead(self.device) if self.train_part.prefetch else 0
             jobs = (partial(self._read, torch.tensor(ids), step) for step, ids in enumerate(batches, self.step))
-            for ids, *inputs in read_ahead(jobs, ahead):
-                self._step(ids, *inputs)
+            reading = read_ahead(jobs, ahead)
+            self._is_stepping = True
+            while (batch := self.team.together(partial(self._next, reading))) is not None:
+                self._step(batch)
                 bar.advance(1)
                 if self.device.type == "cpu" or len(self._pending) == STEPS_BETWEEN_LOOKS:
                     self._look_at_losses()
                     bar.describe(self._headline())
-                self.check()
+            self._is_stepping = False
             self._look_at_losses()
+            self.team.copy_buffers(self.model)  # of batch normalisation, which sees only a rank's own share
 
-    def _read(self, ids: Tensor, step: int) -> list[Any]:
-        """Read a batch, ready for the model: its ids, queries, references and, if there are any, explicit negatives."""
+    @property
+    def is_between_steps(self) -> bool:
+        """Whether the state is that between two steps, even though a step or a vote has just failed.
+
+        Until a step has heard from all ranks it changes nothing but the statistics of batch normalisation.
+        """
+        return self._is_stepping and not normalises_batches(self.model)
+
+    def _next(self, reading: Iterator[Batch]) -> Batch | None:
+        self.check()
+        return next(reading, None)
+
+    def _read(self, ids: Tensor, step: int) -> Batch:
+        """Read this rank's share of a batch, ready for the model: queries, references and any explicit negatives."""
         seed = zlib.crc32(f"{self.settings.seed} {step}".encode())
         queries, references = self._sides(ids)
-        inputs = [read(self.train_part.queries, queries, seed), read(self.train_part.references, references, seed)]
-        if self.explicit is not None:
-            inputs.append(read(self.train_part.negatives, queries, seed))
+        share = Share.of(len(queries), self.team.rank, self.team.world_size)
         prepare = getattr(self.model, "prepare", lambda x: x)
-        return [ids, *map(prepare, inputs)]
+        views = [(self.train_part.queries, queries), (self.train_part.references, references)]
+        if self.explicit is not None:
+            views.append((self.train_part.negatives, queries))
+        if getattr(self.train_part, "draws_by_batch", False):  # a user's own part may not define it
+            whole = [read(view, of, seed) for view, of in views]
+            chunks = [[prepare(x[rows]) for x in whole] for rows in share.chunks(self.settings.chunk)]
+        else:
+            chunks = [
+                [prepare(read(view, of[rows], seed)) for view, of in views] for rows in share.chunks(self.settings.chunk)
+            ]
+        return Batch(ids, share, chunks)
 
     def _sides(self, ids: Tensor) -> tuple[Tensor, Tensor]:
         """Split the ids of a batch into queries and references."""
         return (ids, ids) if self.sampler.paired else (ids[::2], ids[1::2])
 
-    def _step(self, ids: Tensor, *inputs: Any) -> None:
+    def _step(self, batch: Batch) -> None:
         """Train on one batch, and let the sampler observe its embeddings."""
+        ids, share = batch.ids, batch.share
         for group in self.optimizer.param_groups:
             group["lr"] = self.settings.learning_rate * schedule(self.step, self.num_steps, self.settings.warmup)
-        query, reference, *explicit = self._embed_inputs(inputs)
-        negatives = explicit[0].view(len(query), -1, query.shape[1]) if explicit else None
         exclude = self._excluded(ids)
-        loss = self.criterion(query, reference, exclude, negatives)
+        own = None if exclude is None or share.is_whole else take_lists(exclude, torch.arange(*share.bounds))
         self.optimizer.zero_grad(set_to_none=True)
-        self.scaler.scale(loss).backward()
+        with restored_on_error(self.criterion.counts) as masked_before:
+            loss, towers = self.backward(
+                batch.chunks, share.counted_rows, partial(self._loss, share, own or exclude), self._seed_dropout
+            )
+            with self._timed("mining"):
+                (query, reference, *explicit), loss = everyones(
+                    share, towers, self.num_negatives, loss, self.criterion.counts, masked_before
+                )
         if self.settings.clip:
             self.scaler.unscale_(self.optimizer)
             nn.utils.clip_grad_norm_([*self.model.parameters(), *self.criterion.parameters()], self.settings.clip)
         self.scaler.step(self.optimizer)
         self.scaler.update()
-        query, reference = (F.normalize(x.detach().float(), dim=1) for x in (query, reference))
         with self._timed("mining"):
             if self.sampler.paired:
                 self.sampler.observe(ids, query=query, reference=reference)
@@ -199,23 +248,25 @@ class TrainingLoop:
             if not self.sampler.paired:
                 self.tracker.observe(queries, query)
             self.tracker.observe(references, reference)
-        hardest = hardest_similarity(query, reference, exclude, negatives)
-        self._pending.append(torch.stack([loss.detach(), hardest]))
+        hardest = hardest_similarity(query, reference, exclude, explicit[0] if explicit else None)
+        self._pending.append(torch.stack([loss, hardest]))
         self.step += 1
+
+    def _loss(self, share: Share, exclude: Lists | None, towers: list[Tensor]) -> Tensor:
+        """Compute the loss of this rank's rows among the candidates of all ranks."""
+        query, reference, *explicit = towers
+        negatives = explicit[0].view(len(query), self.num_negatives, query.shape[1]) if explicit else None
+        loss: Tensor = self.criterion(query, reference, exclude, negatives, share.lengths)
+        return loss
+
+    def _seed_dropout(self, chunk: int) -> None:
+        torch.manual_seed(zlib.crc32(f"{self.settings.seed} {self.step} {self.team.rank} {chunk}".encode()))
 
     def _excluded(self, ids: Tensor) -> Lists | None:
         """Return what is not a negative of each query of a batch, as positions among what the loss compares it with."""
         if self.explicit is not None:
             return self.explicit.excluded(*self._sides(ids))
         return None if self.exclude is None else lists_among(self.exclude, *self._sides(ids))
-
-    def _embed_inputs(self, inputs: Sequence[Any]) -> list[Tensor]:
-        """Embed queries, references and negatives with the same weights, in one pass if their shapes allow it."""
-        inputs = [moved(x, self.device) for x in inputs]
-        with torch.autocast(self.device.type, self.precision, enabled=self.precision != torch.float32):
-            if all(isinstance(x, Tensor) and x.shape[1:] == inputs[0].shape[1:] for x in inputs):
-                return list(self.model(torch.cat(inputs)).split([len(x) for x in inputs]))
-            return [self.model(x) for x in inputs]
 
     def _look_at_losses(self) -> None:
         if not self._pending:
@@ -253,7 +304,7 @@ class TrainingLoop:
             temperature=self.criterion.temperature,
             quality=self.evaluator.test() if is_due and not self.evaluator.validates else {},
             validation=self.evaluator.validation() if is_due else {},
-            **({} if self.tracker is None else self.tracker.measure()),
+            **({} if self.tracker is None or not self.team.is_first else self.tracker.measure()),
             seconds=self.seconds["epoch"],
             mining_seconds=self.seconds["mining"],
             mining_share=self.seconds["mining"] / self.seconds["epoch"],
@@ -288,7 +339,6 @@ class TrainingLoop:
             "scaler": self.scaler.state_dict(),
             # Batches may have been read ahead of their step, and the sampler is in this epoch once it has begun.
             "sampler": self.sampler.state_dict(len(self.losses) if self.sampler.epoch == self.epoch else None),
-            "random": [torch.get_rng_state(), *(torch.cuda.get_rng_state_all() if self.device.type == "cuda" else [])],
             "tracker": None if self.tracker is None else self.tracker.state_dict(),
             "is_warm": self.is_warm,
             "epoch": self.epoch,
@@ -309,9 +359,6 @@ class TrainingLoop:
             getattr(self, name).load_state_dict(state[name])
         if self.tracker is not None:
             self.tracker.load_state_dict(state["tracker"])
-        torch.set_rng_state(state["random"][0])
-        if self.device.type == "cuda" and len(state["random"]) == 1 + torch.cuda.device_count():
-            torch.cuda.set_rng_state_all(state["random"][1:])
         self.epoch, self.step, self.best = state["epoch"], state["step"], state.get("best")
         self.is_warm = state["is_warm"]
         self.history = [EpochMetrics.from_json(epoch) for epoch in state["history"]]

@@ -42,10 +42,15 @@ def check_model(model: nn.Module, part: TrainingPart, data: str, precision: torc
         raise ValueError(f"a model must turn n samples into embeddings [n, dim], got {shape} from 2 samples.")
 
 
+def normalises_batches(model: nn.Module) -> bool:
+    """Return whether a model in training mode normalises batches."""
+    batch_norm = nn.modules.batchnorm._BatchNorm  # noqa: SLF001 - the common base of all of them
+    return any(isinstance(each, batch_norm) and each.training for each in model.modules())
+
+
 def warn_of_batch_norm(model: nn.Module) -> None:
     """Warn if a model normalises batches, which hides what mined batches are made for."""
-    batch_norm = nn.modules.batchnorm._BatchNorm  # noqa: SLF001 - the common base of all of them
-    if any(isinstance(each, batch_norm) and each.training for each in model.train().modules()):
+    if normalises_batches(model.train()):
         logger.warning(
             "the model normalises batches: in a batch of lookalikes that removes what they have in common, and "
             "embeddings of different batches cannot be compared; group or layer normalisation suits mining better."

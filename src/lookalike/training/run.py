@@ -9,7 +9,9 @@ The loop itself is in `lookalike.training.loop`.
 
 from __future__ import annotations
 
+import zlib
 from dataclasses import asdict, dataclass, field, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,13 +21,17 @@ from torch import nn
 from lookalike.data import DataSource
 from lookalike.data.retrieval import RetrievalData
 from lookalike.training.encoders import check_encoder, make_encoder, model_name
+from lookalike.training.checkpoints import NEWEST
 from lookalike.training.errors import DivergenceError, Interrupted, UnreadableSampleError
 from lookalike.training.interruptions import stop_requests
 from lookalike.training.loop import TrainingLoop
 from lookalike.training.recipes import recipe
 from lookalike.training.results import RunResult
-from lookalike.training.run_folder import BEGIN_AGAIN, RunFolder
+from lookalike.training.run_folder import BEGIN_AGAIN, CONFIG, RunFolder
 from lookalike.training.settings import Settings
+from lookalike.training.team import Team
+from lookalike.training.team_folder import TeamFolder
+from lookalike.utils.errors import RankFailedError
 from lookalike.utils.machine import checked_device, machine, versions
 from lookalike.utils.messages import first_line
 
@@ -34,6 +40,7 @@ if TYPE_CHECKING:
 
     from lookalike.training.results import EpochMetrics
 
+ECHO = 5.0  # seconds in which a launcher repeats the signal that its processes have received already
 Data = str | DataSource | RetrievalData
 Model = str | dict[str, Any] | nn.Module
 
@@ -82,45 +89,94 @@ def train(
     """
     plan = Plan.of(data, settings, model)
     plan.check(resume=resume, force=force)
-    device, folder = checked_device(device), RunFolder(Path(out))
-    if resume and folder.is_finished:
-        folder.check(plan.config(), resume=True, force=False)
-        folder.check_unchanged(plan.config(plan.load_data(progress=progress)))
-        result = folder.read_result()
-        if not keep_checkpoint:
-            folder.remove_checkpoints()  # of a process that was killed before it removed them
-        return result
-    with folder.held(plan.config(), resume=resume, force=force):
-        if resume and folder.is_finished:  # another process has just finished it
-            return folder.read_result()
-        loaded = plan.load_data(progress=progress)
-        encoder = plan.build_model()
-        config = plan.config(loaded, encoder)
-        loop = TrainingLoop(encoder, loaded, plan.settings, torch.device(device), progress=progress)
-        loop.prepare()  # before anything is written
-        state = folder.begin(config, resume=resume, force=force)
-        if state is not None:
-            _load(loop, state, folder)
-        else:
-            folder.save(loop.state_dict())  # so that a run killed in its first epoch begins with the same weights
-        with stop_requests() as request:
-            loop.check = request.check
-            try:
-                loop.run(lambda: folder.save(loop.state_dict()), on_epoch or (lambda _: None))
-            except (Interrupted, UnreadableSampleError):
-                folder.save(loop.state_dict())
-                raise
-            except DivergenceError as error:
-                raise DivergenceError(f"{error} {folder.path} keeps the state after epoch {loop.epoch}.") from None
+    device = checked_device(device)
+    team = Team.join(torch.device(device).type)
+    with team.guarded():
+        device, folder = own_device(device, team), TeamFolder(RunFolder(Path(out)), team)
+        resume, force = folder.after_restart(resume=resume, force=force)
+        known, progress = plan.config(), progress and team.is_first
+        result = None
+        if resume:
+            whole = partial(_whole_config, plan, progress=progress)
+            result = folder.finished_result(whole, known, keep_checkpoint=keep_checkpoint)
+        if result is not None:
+            return result
+        with folder.held(known, resume=resume, force=force):
+            if resume and (result := folder.just_finished()) is not None:
+                return result
+            loaded = team.together(lambda: plan.load_data(progress=progress))
+            encoder = team.together(plan.build_model)
+            config = plan.config(loaded, encoder)
+            team.agree(_comparable(config, loaded), "start all of them with the same arguments, on the same data")
+            loop = TrainingLoop(encoder, loaded, plan.settings, torch.device(device), team=team, progress=progress)
+            loop.prepare()  # before anything is written
+            state = folder.begin(config, resume=resume, force=force)
+            if state is not None:
+                team.together(partial(_load, loop, state, folder))
+            else:
+                folder.save(loop)  # so that a run killed in its first epoch begins with the same weights
+            _run(loop, folder, on_epoch if on_epoch is not None and team.is_first else lambda _: None)
             result = RunResult.of_epochs(
                 loop.history,
                 config=config,
                 parameters=sum(p.numel() for p in encoder.parameters()),
-                machine=machine(device),
+                machine=machine(device) | ({"ranks": team.world_size} if team.world_size > 1 else {}),
                 versions=versions(),
             )
             folder.finish(result, encoder, keep_checkpoint=keep_checkpoint)
     return result
+
+
+def _run(loop: TrainingLoop, folder: TeamFolder, on_epoch: Callable[[EpochMetrics], None]) -> None:
+    """Train to the end, or save what there is when the run must stop."""
+    with stop_requests(echo=0.0 if loop.team.world_size == 1 else ECHO) as request:
+        loop.check = request.check
+        try:
+            loop.run(lambda: folder.save(loop), on_epoch)
+        except (Interrupted, UnreadableSampleError, RankFailedError):
+            folder.save_alone(loop)
+            raise
+        except RuntimeError as error:  # a collective raises one if a rank is gone
+            lost = loop.team.explained(error)
+            if lost is None:
+                raise
+            if loop.is_between_steps:
+                folder.save_alone(loop)
+            raise lost from error
+        except DivergenceError as error:
+            raise DivergenceError(f"{error} {folder.path} keeps the state after epoch {loop.epoch}.") from None
+
+
+def own_device(device: str, team: Team) -> str:
+    """Return the device of this rank: each rank of a machine has a GPU of its own.
+
+    Raises:
+        ValueError: There are fewer GPUs than ranks, or one GPU was named for all of them.
+    """
+    if team.world_size == 1 or torch.device(device).type != "cuda":
+        return device
+    if torch.device(device).index is not None:
+        raise ValueError(f"device={device} is one GPU, and there are {team.world_size} processes: set device=cuda.")
+    if team.local_rank >= torch.cuda.device_count():
+        raise ValueError(
+            f"this machine has {torch.cuda.device_count()} GPUs, and the launcher started a process for GPU "
+            f"{team.local_rank}: start as many processes as there are GPUs, or set device=cpu."
+        )
+    torch.cuda.set_device(team.local_rank)
+    return f"cuda:{team.local_rank}"
+
+
+def _whole_config(plan: Plan, *, progress: bool) -> dict[str, Any]:
+    return plan.config(plan.load_data(progress=progress))
+
+
+def _comparable(config: dict[str, Any], data: RetrievalData) -> dict[str, str]:
+    """Return what must be the same on every rank; where the data lie may differ from machine to machine."""
+    labels = data.train.labels
+    notes = {name: str(value) for name, value in config.items() if name != "data_root"}
+    notes["labels (checksum)"] = "none" if labels is None else f"{zlib.crc32(labels.cpu().numpy().tobytes()):08x}"
+    notes["version of lookalike"] = versions().get("lookalike", "unknown")
+    return notes
 
 
 def check_run(
@@ -141,8 +197,8 @@ def check_run(
         UnwritableError: `out` cannot be written to.
     """
     plan.check(resume=resume, force=force)
-    checked_device(device)
-    RunFolder(Path(out)).check(plan.config(), resume=resume, force=force)
+    team = Team.join(torch.device(checked_device(device)).type)
+    TeamFolder(RunFolder(Path(out)), team).check(plan.config(), resume=resume, force=force)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -179,15 +235,19 @@ class Plan:
         return cls(data=data, settings=settings, model_options=options)
 
     @classmethod
-    def recorded(cls, out: str | Path) -> Plan:
+    def recorded(cls, out: str | Path, config: dict[str, Any] | None = None) -> Plan:
         """Read what the run in a folder was started with.
+
+        Args:
+            out: The folder.
+            config: Its configuration, if it was read already.
 
         Raises:
             FileNotFoundError: The folder holds no run.
             ValueError: Its configuration is damaged, or its data were made in Python and cannot be loaded by name.
         """
         folder = RunFolder(Path(out))
-        config = folder.read_begun()
+        config = folder.read_begun() if config is None else config
         if "data_options" not in config:
             raise ValueError(f"{out} holds a run on data made in Python: continue it from there, with resume=True.")
         try:
@@ -242,7 +302,7 @@ class Plan:
         return make_encoder(**self.model_options) if self.model is None else self.model
 
 
-def _load(loop: TrainingLoop, state: dict[str, Any], folder: RunFolder) -> None:
+def _load(loop: TrainingLoop, state: dict[str, Any], folder: TeamFolder) -> None:
     """Continue from a checkpoint.
 
     Raises:
@@ -252,6 +312,6 @@ def _load(loop: TrainingLoop, state: dict[str, Any], folder: RunFolder) -> None:
         loop.load_state_dict(state)
     except (KeyError, RuntimeError, ValueError, TypeError, AttributeError, IndexError) as error:
         raise ValueError(
-            f"{folder.checkpoints.newest} does not fit the run in {folder.config} ({first_line(error)}): put the right "
+            f"{folder.path / NEWEST} does not fit the run in {folder.path / CONFIG} ({first_line(error)}): put the right "
             "one back, or begin the run again with force=True."
         ) from error

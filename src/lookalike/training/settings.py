@@ -76,7 +76,10 @@ class Settings:
     epochs: int = 10
     """Passes over the training set."""
     pairs_per_batch: int = 128
-    """Pairs of query and reference per batch."""
+    """Pairs of query and reference per batch; of all processes together where several train one model."""
+    chunk: int | None = None
+    """Pairs that each process embeds at a time. The loss and its gradient are still those of the whole batch, but it is
+    embedded twice, and activations take the memory of a chunk. By default the batch is not divided."""
     learning_rate: float = 1e-3
     """Highest learning rate; it rises linearly during the warm-up and falls to zero along a cosine."""
     weight_decay: float = 0.01
@@ -136,6 +139,8 @@ class Settings:
         for name, allowed in RANGES.items():
             if name not in MAY_BE_NONE or getattr(self, name) is not None:
                 allowed.check(name, getattr(self, name))
+        if self.chunk is not None:
+            checked_integer("chunk", self.chunk, 1)
         if self.patience is not None:
             checked_integer("patience", self.patience, 1)
             if self.evaluate_every == 0:

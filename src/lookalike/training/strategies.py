@@ -48,7 +48,7 @@ class Sampled(Protocol):
 def make_sampler(part: Sampled, settings: Settings, exclude: Lists | None = None) -> EpochBatchSampler:
     """Make the sampler that the settings ask for; `exclude` lists ids to exclude as negatives, per sample."""
     batch_size = settings.pairs_per_batch * (2 if part.pairs is None else 1)
-    common: dict[str, Any] = {"batch_size": batch_size, "pairs": part.pairs, "seed": settings.seed}
+    common: dict[str, Any] = {"batch_size": batch_size, "pairs": part.pairs, "seed": settings.seed, "shard": "whole"}
     if settings.sampler in WITHOUT_MINING:
         return RandomBatchSampler(part.labels, **common)
     common |= {

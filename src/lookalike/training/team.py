@@ -20,14 +20,17 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import torch
 import torch.distributed as dist
 
-from lookalike.training.errors import Interrupted, LostRankError, RankFailedError
+from lookalike.training.errors import Interrupted, LostRankError
 from lookalike.training.joining import Membership, join
 from lookalike.utils.heartbeat import Failure, Heartbeat
+from lookalike.utils.errors import RankFailedError
 from lookalike.utils.messages import first_line
-from lookalike.utils.ranks import differences
+from lookalike.utils.ranks import FAILED_ON_ALL, differences
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from torch import nn
 
 T = TypeVar("T")
 
@@ -64,6 +67,11 @@ class Team:
             joined = cls._joined = cls(join(device_type))
         return joined
 
+    @classmethod
+    def alone(cls) -> Team:
+        """Return a team of one, whatever started this process."""
+        return cls(Membership())
+
     @property
     def is_first(self) -> bool:
         """Whether this is rank 0, which writes what is written once."""
@@ -73,7 +81,7 @@ class Team:
         """Do a job on all ranks, and go on only if it succeeded on all of them; return its result on this rank.
 
         Args:
-            job: What to do. It may fail on any rank.
+            job: What to do. It may fail on any rank, or raise `Interrupted` where it was asked to stop.
             stop: The signal that asked this rank to stop, if there was one.
 
         Raises:
@@ -88,6 +96,8 @@ class Team:
         error = None
         try:
             result = job()
+        except Interrupted as asked:
+            stop = asked.number
         except Exception as failure:  # noqa: BLE001 - the other ranks must hear of any error
             error = failure
         if self._vote(FINE if error is None and stop is None else STOP if error is None else FAILED) == FINE:
@@ -124,6 +134,12 @@ class Team:
             lambda: made[0] if self.is_first else torch.load(io.BytesIO(memory), map_location="cpu", weights_only=True)
         )
 
+    def copy_buffers(self, model: nn.Module) -> None:
+        """Give every rank the buffers of rank 0's model, such as the statistics of batch normalisation."""
+        if self.world_size > 1:
+            for buffer in model.buffers():
+                dist.broadcast(buffer, src=0)
+
     def agree(self, notes: dict[str, Any], what: str) -> None:
         """Check that all ranks were started alike.
 
@@ -159,7 +175,7 @@ class Team:
             self._vote(FINE)
         except BaseException as error:
             heartbeat.is_ending = True
-            self._membership.is_broken = error is not self._told
+            self._membership.is_broken = not self._is_known(error)
             reason = self._reason(error)
             if reason is None:
                 raise
@@ -167,6 +183,17 @@ class Team:
         finally:
             heartbeat.stop()
             self._heartbeat = self._told = None
+
+    def explained(self, error: RuntimeError) -> Exception | None:
+        """Return what an error of a collective means, if the reason is on another rank; the heartbeat knows who is gone.
+
+        Returns:
+            LostRankError or RankFailedError; None if it was this rank's own error.
+        """
+        if self._heartbeat is None:
+            return None
+        self._heartbeat.is_ending = True
+        return self._reason(error)
 
     def has_begun(self, name: str) -> bool:
         """Return whether `note_begun` was called with this name since the launcher started, even before a restart."""
@@ -204,8 +231,13 @@ class Team:
         return self._told
 
     def _is_known(self, error: BaseException) -> bool:
-        """Return whether the other ranks know of an error, and end as well."""
-        return error is self._told or isinstance(error, RankFailedError | LostRankError)
+        """Return whether the other ranks know of an error, or of the one that it was raised from, and end as well."""
+        if error is self._told or isinstance(error, RankFailedError | LostRankError):
+            return True
+        if FAILED_ON_ALL in getattr(error, "__notes__", ()):
+            return True
+        before = error.__cause__ or error.__context__
+        return before is not None and self._is_known(before)
 
     def _reason(self, error: BaseException) -> Exception | None:
         """Return what to raise instead of an error that has its reason on another rank; tell the others of any other.

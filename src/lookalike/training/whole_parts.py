@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from lookalike.data.retrieval import TrainingPart
     from lookalike.samplers import EpochBatchSampler, PreEpochBatchSampler
     from lookalike.training.settings import Settings
+    from lookalike.training.team import Team
 
 EMBEDDING_BATCH = 256  # samples embedded at a time, at least
 
@@ -31,17 +32,27 @@ class PartEmbedder:
         settings: How it trains.
         precision: Precision of the computation.
         check: Called between batches; may raise to stop.
+        team: The ranks that share the work.
         progress: Draw progress bars if stderr is a terminal.
     """
 
     def __init__(
-        self, model: nn.Module, settings: Settings, precision: torch.dtype, check: Callable[[], None], *, progress: bool
+        self,
+        model: nn.Module,
+        settings: Settings,
+        precision: torch.dtype,
+        check: Callable[[], None],
+        *,
+        team: Team,
+        progress: bool,
     ) -> None:
         self._model, self._seed = model, settings.seed
         self._options: dict[str, Any] = {
-            "batch_size": max(EMBEDDING_BATCH, 2 * settings.pairs_per_batch),  # fits, for a step does with gradients
+            # Fits, for a step does with gradients.
+            "batch_size": max(EMBEDDING_BATCH, 2 * (settings.chunk or settings.pairs_per_batch)),
             "precision": precision,
             "check": check,
+            "team": team,
             "progress": progress,
         }
 
