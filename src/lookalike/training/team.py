@@ -22,8 +22,8 @@ import torch.distributed as dist
 
 from lookalike.training.errors import Interrupted, LostRankError
 from lookalike.training.joining import Membership, join
-from lookalike.utils.heartbeat import Failure, Heartbeat
 from lookalike.utils.errors import RankFailedError
+from lookalike.utils.heartbeat import Failure, Heartbeat
 from lookalike.utils.messages import first_line
 from lookalike.utils.ranks import FAILED_ON_ALL, differences
 
@@ -185,7 +185,7 @@ class Team:
             self._heartbeat = self._told = None
 
     def explained(self, error: RuntimeError) -> Exception | None:
-        """Return what an error of a collective means, if the reason is on another rank; the heartbeat knows who is gone.
+        """Return what an error of a collective means if its reason is on another rank; the heartbeat knows who is gone.
 
         Returns:
             LostRankError or RankFailedError; None if it was this rank's own error.
