@@ -155,10 +155,11 @@ class Trial:
         """Train undisturbed and return how long each phase takes; the first launch fills caches."""
         for name in ("first", "whole"):
             with self._launched(name) as launch:
+                launch.wait_until(lambda launch=launch: len(launch.workers) == self.world_size)  # type: ignore[misc]
                 began = time.monotonic()
                 durations: dict[str, float] = {}
                 for phase in PHASES:
-                    launch.wait_until(lambda phase=phase: launch.phase != phase)  # type: ignore[misc]
+                    launch.wait_until(lambda launch=launch, phase=phase: launch.phase != phase)  # type: ignore[misc]
                     durations[phase] = time.monotonic() - began - sum(durations.values())
                 if launch.ended() != 0:
                     raise RuntimeError(f"an undisturbed training failed:\n{launch.log.read_text()[-6000:]}")

@@ -1,4 +1,4 @@
-"""Several ranks train one model: as one process would, with every number of ranks, and from each other's checkpoints."""
+"""Several ranks train one model as one process would, whatever their number, and from each other's checkpoints."""
 
 import os
 import signal
@@ -33,7 +33,7 @@ def settings_for(**options):
     return quick(**{"epochs": 3, "pairs_per_batch": 7, "learning_rate": 1e-3, **options})
 
 
-def trained_here(rank, out, settings, paired=False, model=smooth_model, **options):
+def trained_here(_rank, out, settings, paired=False, model=smooth_model, **options):
     """Train on this rank, or in this process; return nothing: rank 0 leaves the folder."""
     train(toy_data(paired=paired), settings, out=out, model=model(), device="cpu", progress=False, **options)
 
@@ -115,7 +115,7 @@ class Words(nn.Module):
         return torch.stack([self.letters(numbers).mean(0) for numbers in prepared])
 
 
-def trained_on_texts(rank, out, settings):
+def trained_on_texts(_rank, out, settings):
     pairs = [(f"question {i} {chr(97 + i)}", f"answer {chr(97 + i)} {i * i}") for i in range(20)]
     data = with_negatives(paired_texts("texts", "texts", pairs, pairs), [[(i + 1) % 20, -1] for i in range(20)])
     train(data, settings, out=out, model=Words(), device="cpu", progress=False)
@@ -234,7 +234,7 @@ def test_a_sample_that_one_rank_cannot_read_stops_all_of_them_and_nothing_is_los
     assert_close(tmp_path / "ranks", tmp_path / "one")
 
 
-def gradients(rank, chunk, world):
+def gradients(_rank, chunk, world):
     team = Team.join("cpu") if world > 1 else Team.alone()
     with team.guarded():
         model = smooth_model()

@@ -30,13 +30,13 @@ from lookalike.samplers import LSHBatchSampler
 from lookalike.training.errors import DivergenceError
 from lookalike.training.evaluating import Evaluator
 from lookalike.training.hardness import hardest_similarity
-from lookalike.training.loading import batches_ahead, read, read_ahead
+from lookalike.training.loading import batches_ahead, read_ahead
 from lookalike.training.model_checks import check_model, normalises_batches, warn_of_batch_norm
 from lookalike.training.reading import BatchReader
 from lookalike.training.results import EpochMetrics, best_epoch, is_stale
 from lookalike.training.settings import WITHOUT_MINING
 from lookalike.training.shares import everyones, restored_on_error
-from lookalike.training.step import Backward, Step, freeze_unused
+from lookalike.training.step import Backward, Step
 from lookalike.training.strategies import (
     compile_ahead,
     make_loss,
@@ -124,8 +124,7 @@ class TrainingLoop:
         with working("compiling kernels (once, a few seconds)", shown=self.progress):  # otherwise the first epoch would
             compile_ahead(self.train_part, self.settings, self.data.train_exclude, self.device)
         if self.team.world_size > 1:
-            freeze_unused(self.model, read(self.train_part.plain, "query", torch.arange(2)), self.device)
-            self.backward.share()
+            self.backward.share(self.reader.few())
 
     def run(self, save: Callable[[], None], on_epoch: Callable[[EpochMetrics], None]) -> None:
         """Train to the end; call `save` when there is progress to keep, and `on_epoch` with the metrics of an epoch."""
@@ -189,8 +188,9 @@ class TrainingLoop:
         return self._is_stepping and not normalises_batches(self.model)
 
     def _next(self, reading: Iterator[Batch]) -> Batch | None:
-        self.check()
-        return next(reading, None)
+        batch = next(reading, None)
+        self.check()  # after what the sampler may exchange between the ranks
+        return batch
 
     def _step(self, batch: Batch) -> None:
         """Train on one batch, and let the sampler observe its embeddings."""

@@ -86,6 +86,10 @@ class BatchReader:
         chunks = [[self._prepare(x) for x in chunk] for chunk in self._read(queries, references, share, seed)]
         return Batch(ids, queries, references, share, chunks, self._excluded(queries, references))
 
+    def few(self) -> Any:
+        """Read two samples, not augmented, ready for the model."""
+        return self._prepare(read(self._part.plain, "query", torch.arange(2)))
+
     def _read(self, queries: Tensor, references: Tensor, share: Share, seed: int) -> list[list[Any]]:
         views = [(self._part.queries, queries, 1), (self._part.references, references, 1)]
         if self._explicit is not None:

@@ -8,7 +8,7 @@ activations is that of a chunk.
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -18,7 +18,7 @@ from torch.nn.parallel import DistributedDataParallel
 from lookalike.training.loading import moved
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     Towers = list[Tensor]  # embeddings of queries, references and, if there are any, explicit negatives
     Inputs = Sequence[Any]  # what the model takes for each of them
@@ -80,14 +80,28 @@ class Backward:
         self._step, self._scaler = step, scaler
         self._parallel: nn.Module = step
 
-    def share(self) -> None:
+    def share(self, x: Any) -> None:
         """Train the model with all ranks of `torch.distributed`, beginning with the parameters of rank 0.
 
         Buffers are equal by themselves, except those of batch normalisation, which the loop copies from rank 0.
+
+        Args:
+            x: The model's input for a few samples, the same on all ranks.
         """
+        _freeze_unused(self._step, x)
+        self._parallel = parallel = DistributedDataParallel(self._step)
         # The attribute works in every version of torch; the argument was renamed, and no longer means the same.
-        self._parallel = DistributedDataParallel(self._step)
-        self._parallel.broadcast_buffers = False
+        parallel.broadcast_buffers = False
+        # After its first backward pass, it sorts the gradients anew that it sums together. A resumed run would sum
+        # those of its first step in another order than one that was never stopped, and end with other weights.
+        with _evaluating(self._step):
+            parallel([x], None, self._zero).backward()
+        self._step.zero_grad(set_to_none=True)
+
+    def _zero(self, towers: Towers) -> Tensor:
+        """Return zero as a function of everything that is trained."""
+        terms = [x.float().sum() for x in towers] + [p.float().sum() for p in self._step.criterion.parameters()]
+        return torch.stack(terms).sum() * 0
 
     def __call__(
         self,
@@ -165,23 +179,24 @@ class _Continued:
         return torch.stack([x.float() for x in products]).sum()
 
 
-def freeze_unused(model: nn.Module, x: Any, device: torch.device) -> None:
+def _freeze_unused(step: Step, x: Any) -> None:
     """Stop training parameters that do not influence the embeddings, such as a pooling layer that is not used.
 
     DistributedDataParallel waits for the gradient of every parameter, and these never get one.
-
-    Args:
-        model: The model.
-        x: A few samples, as the data set returns them.
-        device: Where the model is.
     """
-    parameters = [p for p in model.parameters() if p.requires_grad]
-    was_training = model.training
-    with torch.enable_grad():
-        y = model.eval()(moved(getattr(model, "prepare", lambda x: x)(x), device))
-    model.train(was_training)
-    for parameter, gradient in zip(
-        parameters, torch.autograd.grad(y.float().sum(), parameters, allow_unused=True), strict=True
-    ):
-        if gradient is None:
-            parameter.requires_grad_(False)
+    parameters = [p for p in step.model.parameters() if p.requires_grad]
+    with _evaluating(step):
+        y = step.embed([x])[0].float().sum()
+    for parameter, gradient in zip(parameters, torch.autograd.grad(y, parameters, allow_unused=True), strict=True):
+        parameter.requires_grad_(gradient is not None)
+
+
+@contextmanager
+def _evaluating(step: Step) -> Iterator[None]:
+    """Keep statistics of batch normalisation as they are."""
+    was_training = step.model.training
+    step.model.eval()
+    try:
+        yield
+    finally:
+        step.model.train(was_training)
