@@ -67,7 +67,7 @@ def run():
     team = Team.join("cpu")
     try:
         with team.guarded():
-            team.check(None)
+            team.together(nothing)
             yield team
     except Exception as error:
         print(f"{type(error).__name__}: {error}", flush=True)
@@ -117,21 +117,21 @@ def be_busy(seconds):
         until = time.monotonic() + seconds
         while team.is_first and time.monotonic() < until:
             torch.ones(400, 400) @ torch.ones(400, 400)
-        team.check(None)
+        team.together(nothing)
 
 
 def run_twice():
     with contextlib.suppress(Interrupted), run() as team:
-        team.check(signal.SIGINT)
+        team.together(asking(signal.SIGINT))
     with run() as again, again.guarded():
         assert again is team
-        again.check(None)
+        again.together(nothing)
 
 
 def begin():
     with run() as team:
         print(team.has_begun("runs/a"), team.has_begun("runs/b"), flush=True)
-        team.check(None)
+        team.together(nothing)
         team.note_begun("runs/a")
         if team.is_first and not Path("restarted").exists():
             Path("restarted").touch()
@@ -145,6 +145,20 @@ def fail_together():
 
     with run() as team:
         team.together(fail)
+
+
+def nothing():
+    """A job that always succeeds."""
+
+
+def asking(number):
+    """A job that was asked to stop by a signal, if there was one."""
+
+    def job():
+        if number is not None:
+            raise Interrupted(number)
+
+    return job
 
 
 def outcome(call, *arguments):
@@ -171,15 +185,15 @@ def votes(rank):
             "fine": outcome(team.together, lambda: rank * 10),
             "one": failing(team, [1]),
             "all": failing(team, [0, 1, 2]),
-            "stop": outcome(team.check, signal.SIGTERM if rank == 2 else None),
-            "both": outcome(team.together, failing_job(rank == 0), signal.SIGINT if rank == 1 else None),
+            "stop": outcome(team.together, asking(signal.SIGTERM if rank == 2 else None)),
+            "both": outcome(team.together, failing_job(fails=rank == 0) if rank != 1 else asking(signal.SIGINT)),
             "alike": outcome(team.agree, {"seed": 0, "bits": [1, 2]}, "start anew"),
             "different": outcome(team.agree, {"seed": int(rank > 0), "bits": [1, rank], "epochs": 3}, "start anew"),
             "begun": (team.note_begun("runs/a"), team.has_begun("runs/a")),
         }
 
 
-def failing_job(fails):
+def failing_job(*, fails):
     return (lambda: {}[0]) if fails else (lambda: None)
 
 

@@ -4,7 +4,7 @@
     with team.guarded():
         state = team.from_first(read_checkpoint)
         for batch in batches:
-            inputs = team.together(lambda: read(batch), stop=request.number)
+            inputs = team.together(lambda: read(batch))
             ...  # collectives: everybody takes part, because nobody has failed before
 
 `torchrun` and `accelerate launch` start such processes. Collectives have no time limit of their own, since a search may
@@ -77,23 +77,20 @@ class Team:
         """Whether this is rank 0, which writes what is written once."""
         return self.rank == 0
 
-    def together(self, job: Callable[[], T], stop: int | None = None) -> T:
+    def together(self, job: Callable[[], T]) -> T:
         """Do a job on all ranks, and go on only if it succeeded on all of them; return its result on this rank.
 
         Args:
             job: What to do. It may fail on any rank, or raise `Interrupted` where it was asked to stop.
-            stop: The signal that asked this rank to stop, if there was one.
 
         Raises:
             RankFailedError: The job failed on another rank only; a rank on which it failed raises its own error.
             Interrupted: Somebody was asked to stop; raised on all ranks.
         """
         if self.world_size == 1:
-            result = job()
-            if stop is not None:
-                raise Interrupted(stop)
-            return result
-        error = None
+            return job()
+        error: Exception | None = None
+        stop: int | None = None
         try:
             result = job()
         except Interrupted as asked:
@@ -103,10 +100,6 @@ class Team:
         if self._vote(FINE if error is None and stop is None else STOP if error is None else FAILED) == FINE:
             return result
         raise self._verdict(error, stop)
-
-    def check(self, stop: int | None) -> None:
-        """Raise `Interrupted` on all ranks if one of them was asked to stop."""
-        self.together(lambda: None, stop)
 
     def from_first(self, make: Callable[[], T]) -> T:
         """Call `make` on rank 0 and return its value on all ranks: tensors and plain values, in dictionaries and lists.
