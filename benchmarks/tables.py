@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks import layout, options, record
+from benchmarks import layout, options, record, scale
 from benchmarks.markdown import markdown
 from benchmarks.quality.shown import SHOWN_TABLES
 from lookalike.training.comparison_results import HEADINGS, ZERO_SHOT, ComparisonResult, ComparisonRow
@@ -21,6 +21,7 @@ PAGES = (
     "docs/kernels.md",
     "docs/batches.md",
     "docs/training.md",
+    "docs/many_gpus.md",
     "docs/analysis.md",
     "docs/theory.md",
     "docs/data.md",
@@ -458,6 +459,7 @@ TABLES: dict[str, Callable[[], str]] = {
     **SHOWN_TABLES,
     **options.TABLES,
     **layout.TABLES,
+    **scale.TABLES,
 }
 
 
