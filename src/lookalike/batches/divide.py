@@ -21,11 +21,11 @@ ROOM, DUE, OWN, DRAWN, QUEUED, TOUCHED = 0, 1, 2, 3, 4, 5  # of `Division.counts
 class Division(NamedTuple):
     """What is divided, and working memory."""
 
-    near: Any  # int32 [n, k]
     cluster: Any  # int32 [n]
     begin: Any  # int32 [num_clusters]: where the members of a cluster that are not taken begin
     end: Any  # int32 [num_clusters]
     members: Any  # int32 [n]: by cluster
+    towards: Any  # int32 [n, EDGES]: the clusters of each member's nearest neighbours; -1: its own, or none
     clusters: Any  # int32 [num_clusters, 4]; columns above
     touched: Any  # int32 [num_clusters]: those with a gain
     heads: Any  # int32 [LEVELS]: as in `fill`
@@ -39,6 +39,19 @@ class Division(NamedTuple):
     of_label_begin: Any  # int32 [num_labels]: as for clusters
     counts: Any  # int64 [6]
     pairs: Any  # int32 [total] out: part after part, in each first its own and then the drawn ones
+
+
+@kernel
+def look_around(near: Any, cluster: Any, members: Any, first: int, last: int, towards: Any) -> None:
+    """Write `Division.towards` for members first..last-1: gathered by threads, it is read in one go."""
+    for m in range(first, last):
+        i = members[m]
+        for slot in range(EDGES):
+            towards[m, slot] = -1
+            if slot < near.shape[1] and near[i, slot] >= 0:
+                c = cluster[near[i, slot]]
+                if c != cluster[i]:
+                    towards[m, slot] = c
 
 
 @kernel
@@ -67,15 +80,12 @@ def _admit(division: Division, i: int, part: int, batches: int, after: int) -> b
 
 
 @kernel
-def _attract(division: Division, i: int, part: int) -> None:
-    """Raise the priority of the clusters of a pair's neighbours."""
+def _attract(division: Division, m: int, part: int) -> None:
+    """Raise the priority of the clusters of a member's neighbours."""
     clusters, counts = division.clusters, division.counts
-    for slot in range(min(EDGES, division.near.shape[1])):
-        j = division.near[i, slot]
-        if j < 0:
-            continue
-        c = division.cluster[j]
-        if clusters[c, SEEN] == part:
+    for slot in range(EDGES):
+        c = division.towards[m, slot]
+        if c < 0 or clusters[c, SEEN] == part:
             continue
         if clusters[c, GAIN] == 0:
             division.touched[counts[TOUCHED]] = c
@@ -111,7 +121,7 @@ def _take_cluster(division: Division, c: int, part: int, batches: int, after: in
             return
         i = division.members[m]
         if division.status[i] == FREE and _admit(division, i, part, batches, after):
-            _attract(division, i, part)
+            _attract(division, m, part)
         contiguous = contiguous and division.status[i] != FREE
         if contiguous:
             division.begin[c] = m + 1

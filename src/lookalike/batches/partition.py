@@ -5,9 +5,10 @@ from typing import NamedTuple
 import numpy as np
 
 from lookalike.batches.clusters import find_clusters
-from lookalike.batches.divide import EDGES, FREE, LEVELS, RESERVED, SCALE, TAKEN, Division, divide
+from lookalike.batches.divide import EDGES, FREE, LEVELS, RESERVED, SCALE, TAKEN, Division, divide, look_around
 from lookalike.batches.fill import Classes
 from lookalike.batches.plan import Plan
+from lookalike.batches.threads import in_slices
 from lookalike.utils.arrays import Array
 
 PART_PAIRS = 24_576  # pairs of a part, within a factor of the square root of two
@@ -71,6 +72,8 @@ def _division(
     near: Array, classes: Classes | None, status: Array, batches: Array, sizes: Array, seed: int, pairs: Array
 ) -> Division:
     cluster, begin, members = find_clusters(near, seed)
+    towards = np.empty((len(near), EDGES), np.int32)
+    in_slices(len(near), lambda first, last: look_around(near, cluster, members, first, last, towards))
     cluster_sizes = np.diff(begin)
     clusters = np.full((len(cluster_sizes), 4), -1, np.int32)
     clusters[:, 0] = 0
@@ -81,11 +84,11 @@ def _division(
         labels, of_label, of_label_begin = classes.labels, classes.members, classes.offsets[:-1].copy()
         left = np.bincount(labels[status != TAKEN], minlength=len(of_label_begin)).astype(np.int32)
     return Division(
-        near=near,
         cluster=cluster,
         begin=begin[:-1].copy(),
         end=begin[1:],
         members=members,
+        towards=towards,
         clusters=clusters,
         touched=np.empty(len(clusters), np.int32),
         heads=np.full(LEVELS, -1, np.int32),
