@@ -43,7 +43,7 @@ def main(
         torch.set_num_threads(threads)
     gpu, step = torch.cuda.is_available(), record.Steps()
     compose_batches(
-        np.arange(50_000)[:, None] // 2 * 2, BATCH
+        np.arange(100_000)[:, None] // 2 * 2, BATCH
     )  # compiles, or loads from disk, before anything is timed
     rows: list[dict[str, Any]] = []
     settings = {"bits": BITS, "k": K, "pairs_per_batch": BATCH, "threads": torch.get_num_threads(), "searched": gpu}
