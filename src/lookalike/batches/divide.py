@@ -12,7 +12,7 @@ from lookalike.utils.jit import kernel
 LEVELS = 64  # of the priority queue
 EDGES = 8  # nearest neighbours of a pair that draw their clusters into its part
 REACH = 4096  # pairs that a part grows by before it starts anew beside them: otherwise hubs would draw it everywhere
-FREE, RESERVED, TAKEN = 0, 1, 2  # RESERVED: drawn at random for some part, and no neighbour of anyone there
+FREE, TAKEN = 0, 1
 
 GAIN, LEVEL, SCALE, SEEN = 0, 1, 2, 3  # columns of `Division.clusters`: edges into the part, level in the queue, ...
 ROOM, DUE, OWN, DRAWN, QUEUED, TOUCHED = 0, 1, 2, 3, 4, 5  # of `Division.counts`, for the current part
@@ -30,7 +30,7 @@ class Division(NamedTuple):
     touched: Any  # int32 [num_clusters]: those with a gain
     heads: Any  # int32 [LEVELS]: as in `fill`
     entries: Any  # int32 [capacity, 2]
-    status: Any  # int8 [n]: FREE, RESERVED or TAKEN; left out pairs are TAKEN from the start
+    status: Any  # int8 [n]: FREE or TAKEN; left out pairs are TAKEN from the start
     labels: Any  # int32 [n], or [0]: every pair has its own
     left: Any  # int32 [num_labels]: pairs still to take
     given: Any  # int32 [num_labels, 2]: how many the last part took that took any, and which part
@@ -55,7 +55,7 @@ def look_around(near: Any, cluster: Any, members: Any, first: int, last: int, to
 
 
 @kernel
-def _admit(division: Division, i: int, part: int, batches: int, after: int) -> bool:
+def _admit(division: Division, i: int, part: int, batches: int, after: int, drawn: bool) -> bool:
     """Take a pair if its label may enter the part, and say whether it did."""
     counts = division.counts
     if len(division.labels):
@@ -69,7 +69,7 @@ def _admit(division: Division, i: int, part: int, batches: int, after: int) -> b
         division.given[label, 0] += 1
         counts[DUE] -= due
     counts[ROOM] -= 1
-    if division.status[i] == RESERVED:
+    if drawn:
         counts[DRAWN] -= 1
         division.pairs[counts[DRAWN]] = i
     else:
@@ -120,7 +120,7 @@ def _take_cluster(division: Division, c: int, part: int, batches: int, after: in
         if division.counts[ROOM] <= division.counts[DUE]:
             return
         i = division.members[m]
-        if division.status[i] == FREE and _admit(division, i, part, batches, after):
+        if division.status[i] == FREE and _admit(division, i, part, batches, after, False):
             _attract(division, m, part)
         contiguous = contiguous and division.status[i] != FREE
         if contiguous:
@@ -136,7 +136,7 @@ def _take_due(division: Division, part: int, batches: int, after: int) -> None:
             i = division.of_label[division.of_label_begin[label]]
             division.of_label_begin[label] += 1
             if division.status[i] != TAKEN:
-                _admit(division, i, part, batches, after)
+                _admit(division, i, part, batches, after, False)
 
 
 @kernel
@@ -165,14 +165,13 @@ def _forget(division: Division) -> None:
 def divide(
     division: Division,
     order: Any,  # int32 [n]: the pairs, shuffled
-    reserved: Any,  # int32: those to deal to the parts, shuffled
     batches: Any,  # int64 [parts]: how many each has
     starts: Any,  # int64 [parts + 1]: where its pairs begin
     shares: Any,  # int64 [parts]: how many of them are drawn
     own: Any,  # int64 [parts] out: how many of them are not
 ) -> None:
     """Assign every pair that is not left out to a part."""
-    counts, after, front, dealt = division.counts, batches.sum(), 0, 0
+    counts, after, front = division.counts, batches.sum(), 0
     for part in range(len(batches)):
         _forget(division)
         after -= batches[part]
@@ -181,15 +180,13 @@ def divide(
         if after > 0:  # in the last part everything is due, and there is room for it
             for at in range(len(division.large)):
                 counts[DUE] += max(0, division.left[division.large[at]] - after)
-        at = dealt
-        while at < len(reserved) and counts[DRAWN] > starts[part + 1] - shares[part] and counts[ROOM] > counts[DUE]:
-            if division.status[reserved[at]] == RESERVED:
-                _admit(division, reserved[at], part, batches[part], after)
-            at += 1
-        while dealt < len(reserved) and division.status[reserved[dealt]] == TAKEN:
-            dealt += 1
         while front < len(order) and division.status[order[front]] != FREE:
             front += 1
+        seed = front
+        while seed < len(order) and counts[DRAWN] > starts[part + 1] - shares[part] and counts[ROOM] > counts[DUE]:
+            if division.status[order[seed]] == FREE:
+                _admit(division, order[seed], part, batches[part], after, True)
+            seed += 1
         seed, until = front, counts[OWN] + REACH
         while counts[ROOM] > counts[DUE]:
             c = _most_attracted(division)
@@ -202,10 +199,5 @@ def divide(
                     break
                 c = division.cluster[order[seed]]
             _take_cluster(division, c, part, batches[part], after)
-        at = dealt
-        while at < len(reserved) and counts[ROOM] > counts[DUE]:  # labels bar all others
-            if division.status[reserved[at]] == RESERVED:
-                _admit(division, reserved[at], part, batches[part], after)
-            at += 1
         _take_due(division, part, batches[part], after)
         own[part] = counts[OWN] - starts[part]

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from lookalike.batches.clusters import find_clusters
-from lookalike.batches.divide import EDGES, FREE, LEVELS, RESERVED, SCALE, TAKEN, Division, divide, look_around
+from lookalike.batches.divide import EDGES, FREE, LEVELS, SCALE, TAKEN, Division, divide, look_around
 from lookalike.batches.fill import Classes
 from lookalike.batches.plan import Plan
 from lookalike.batches.threads import in_slices
@@ -49,13 +49,9 @@ def partition(
     starts = np.concatenate([[0], np.cumsum(plan.sizes)])[first_batch]
     shares = np.add.reduceat(random_slots, first_batch[:-1])
     status = np.where(left_out, TAKEN, FREE).astype(np.int8)
-    reserved = np.empty(0, np.int32)
-    if shares.any():
-        reserved = order[~left_out[order]][: shares.sum()]
-        status[reserved] = RESERVED
     pairs, own = np.empty(starts[-1], np.int32), np.empty(len(shares), np.int64)
     division = _division(near, classes, status, np.diff(first_batch), np.diff(starts), seed, pairs)
-    divide(division, order, reserved, np.diff(first_batch), starts, shares, own)
+    divide(division, order, np.diff(first_batch), starts, shares, own)
     place = np.full(n, -1, np.int32)
     place[pairs] = np.arange(len(pairs), dtype=np.int32)
     return Partition(pairs, place, starts, own, first_batch)
