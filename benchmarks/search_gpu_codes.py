@@ -60,22 +60,22 @@ Kind = Callable[[int, int, torch.device], tuple[Matrix, dict[str, Matrix]]]  # c
 
 
 def _random(n: int, bits: int, device: torch.device) -> tuple[Matrix, dict[str, Matrix]]:
-    return _drawn(n, bits, device), {}
+    return drawn(n, bits, device), {}
 
 
 def _sorted_clusters(n: int, bits: int, device: torch.device) -> tuple[Matrix, dict[str, Matrix]]:
     centres = max(1, n // 100)
     members = torch.arange(n, device=device) * centres // n
-    return _drawn(centres, bits, device)[members] ^ _flips(n, bits, device, 3), {"own cluster excluded": members}
+    return drawn(centres, bits, device)[members] ^ flips(n, bits, device, 3), {"own cluster excluded": members}
 
 
 def _tight_cluster(n: int, bits: int, device: torch.device) -> tuple[Matrix, dict[str, Matrix]]:
-    return _drawn(1, bits, device) ^ _flips(n, bits, device, 5), {}
+    return drawn(1, bits, device) ^ flips(n, bits, device, 5), {}
 
 
 def _forty(n: int, bits: int, device: torch.device) -> tuple[Matrix, dict[str, Matrix]]:
     members = torch.randint(40, (n,), device=device)
-    return _drawn(40, bits, device)[members], {"own code excluded": members}
+    return drawn(40, bits, device)[members], {"own code excluded": members}
 
 
 def _equal(parity: int) -> Kind:
@@ -99,16 +99,17 @@ KINDS: dict[str, Kind] = {
 }
 
 
-def _drawn(n: int, bits: int, device: torch.device) -> Matrix:
+def drawn(n: int, bits: int, device: torch.device) -> Matrix:
+    """Draw random codes."""
     return torch.randint(256, (n, bits // 8), dtype=torch.uint8, device=device)
 
 
-def _flips(n: int, bits: int, device: torch.device, halvings: int) -> Matrix:
+def flips(n: int, bits: int, device: torch.device, halvings: int) -> Matrix:
     """Draw bits that are set with probability 2 ** -halvings."""
-    flips = _drawn(n, bits, device)
+    found = drawn(n, bits, device)
     for _ in range(halvings - 1):
-        flips &= _drawn(n, bits, device)
-    return flips
+        found &= drawn(n, bits, device)
+    return found
 
 
 def _show(timed: list[dict[str, Any]]) -> None:

@@ -21,6 +21,7 @@ KINDS = ["singletons", "as many labels as a batch holds", "in every batch", "one
 def small_parts():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(partition, "PART_PAIRS", 40)
+        patch.setattr(partition, "WHOLE_PAIRS", 50)
         yield
 
 

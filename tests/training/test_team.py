@@ -273,12 +273,12 @@ def test_alone_there_are_no_threads(alone):
         assert (alone.rank, alone.world_size, alone.local_rank, alone.is_first) == (0, 1, 0, True)
         assert alone.together(lambda: 3) == 3
         assert alone.from_first(lambda: [3]) == [3]
-        alone.check(None)
+        alone.together(nothing)
         alone.agree({"seed": 0}, "start anew")
         alone.note_begun("run")
         assert not alone.has_begun("run")
         with pytest.raises(Interrupted, match="SIGINT"):
-            alone.check(signal.SIGINT)
+            alone.together(asking(signal.SIGINT))
         assert threading.enumerate() == before
     assert not dist.is_initialized()
     assert Team.join("cpu") is alone

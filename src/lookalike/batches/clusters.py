@@ -40,26 +40,24 @@ def climb(uphill: Any, first: int, last: int, peaks: Any) -> None:
 
 
 @kernel
-def vote(near: Any, cluster: Any, first: int, last: int, votes: Any, voted: Any) -> None:
+def vote(near: Any, cluster: Any, first: int, last: int, ballots: Any, voted: Any) -> None:
     """Find for pairs first..last-1 the cluster that most of their neighbours are in; their own vote counts as well.
 
-    Of several clusters with as many votes it is the one that had them first, so that near neighbours decide.
+    Of several clusters with as many votes, it is the own one, or that of the nearest neighbour. All ballots are
+    compared with each other: counting by cluster would take fewer steps, but each to another place in memory.
     """
     for i in range(first, last):
-        most = cluster[i]
-        votes[most] = 1
+        ballots[0] = cluster[i]
         for slot in range(near.shape[1]):
             j = near[i, slot]
-            if j >= 0:
-                votes[cluster[j]] += 1
-                if votes[cluster[j]] > votes[most]:
-                    most = cluster[j]
-        voted[i] = most
-        votes[cluster[i]] = 0
-        for slot in range(near.shape[1]):
-            j = near[i, slot]
-            if j >= 0:
-                votes[cluster[j]] = 0
+            ballots[slot + 1] = cluster[j] if j >= 0 else -1
+        most = 0
+        for b in range(len(ballots)):
+            votes = 0
+            for other in range(len(ballots)):
+                votes += ballots[b] == ballots[other]
+            if votes > most and ballots[b] >= 0:
+                most, voted[i] = votes, ballots[b]
 
 
 @kernel
@@ -88,15 +86,15 @@ def find_clusters(near: Array, seed: int) -> tuple[Array, Array, Array]:
     cluster, other = np.empty(n, np.int32), np.empty(n, np.int32)
     in_slices(n, lambda first, last: point_uphill(near, key, first, last, other))
     in_slices(n, lambda first, last: climb(other, first, last, cluster))
-    num_clusters = _renumber(cluster)
     for _ in range(VOTES):
-        _vote(near, cluster, num_clusters, other)
+        _vote(near, cluster, other)
         cluster, other = other, cluster
     return cluster, *by_group(cluster, _renumber(cluster))
 
 
-def _vote(near: Array, cluster: Array, num_clusters: int, voted: Array) -> None:
-    in_slices(len(near), lambda first, last: vote(near, cluster, first, last, np.zeros(num_clusters, np.int32), voted))
+def _vote(near: Array, cluster: Array, voted: Array) -> None:
+    width = near.shape[1] + 1
+    in_slices(len(near), lambda first, last: vote(near, cluster, first, last, np.empty(width, np.int32), voted))
 
 
 def _renumber(cluster: Array) -> int:

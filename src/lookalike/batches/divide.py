@@ -12,7 +12,7 @@ from lookalike.utils.jit import kernel
 LEVELS = 64  # of the priority queue
 EDGES = 8  # nearest neighbours of a pair that draw their clusters into its part
 REACH = 4096  # pairs that a part grows by before it starts anew beside them: otherwise hubs would draw it everywhere
-FREE, RESERVED, TAKEN = 0, 1, 2  # RESERVED: drawn at random for some part, and no neighbour of anyone there
+FREE, TAKEN = 0, 1
 
 GAIN, LEVEL, SCALE, SEEN = 0, 1, 2, 3  # columns of `Division.clusters`: edges into the part, level in the queue, ...
 ROOM, DUE, OWN, DRAWN, QUEUED, TOUCHED = 0, 1, 2, 3, 4, 5  # of `Division.counts`, for the current part
@@ -21,16 +21,16 @@ ROOM, DUE, OWN, DRAWN, QUEUED, TOUCHED = 0, 1, 2, 3, 4, 5  # of `Division.counts
 class Division(NamedTuple):
     """What is divided, and working memory."""
 
-    near: Any  # int32 [n, k]
     cluster: Any  # int32 [n]
     begin: Any  # int32 [num_clusters]: where the members of a cluster that are not taken begin
     end: Any  # int32 [num_clusters]
     members: Any  # int32 [n]: by cluster
+    towards: Any  # int32 [n, EDGES]: the clusters of each member's nearest neighbours; -1: its own, or none
     clusters: Any  # int32 [num_clusters, 4]; columns above
     touched: Any  # int32 [num_clusters]: those with a gain
     heads: Any  # int32 [LEVELS]: as in `fill`
     entries: Any  # int32 [capacity, 2]
-    status: Any  # int8 [n]: FREE, RESERVED or TAKEN; left out pairs are TAKEN from the start
+    status: Any  # int8 [n]: FREE or TAKEN; left out pairs are TAKEN from the start
     labels: Any  # int32 [n], or [0]: every pair has its own
     left: Any  # int32 [num_labels]: pairs still to take
     given: Any  # int32 [num_labels, 2]: how many the last part took that took any, and which part
@@ -42,7 +42,20 @@ class Division(NamedTuple):
 
 
 @kernel
-def _admit(division: Division, i: int, part: int, batches: int, after: int) -> bool:
+def look_around(near: Any, cluster: Any, members: Any, first: int, last: int, towards: Any) -> None:
+    """Write `Division.towards` for members first..last-1: gathered by threads, it is read in one go."""
+    for m in range(first, last):
+        i = members[m]
+        for slot in range(EDGES):
+            towards[m, slot] = -1
+            if slot < near.shape[1] and near[i, slot] >= 0:
+                c = cluster[near[i, slot]]
+                if c != cluster[i]:
+                    towards[m, slot] = c
+
+
+@kernel
+def _admit(division: Division, i: int, part: int, batches: int, after: int, drawn: bool) -> bool:
     """Take a pair if its label may enter the part, and say whether it did."""
     counts = division.counts
     if len(division.labels):
@@ -56,7 +69,7 @@ def _admit(division: Division, i: int, part: int, batches: int, after: int) -> b
         division.given[label, 0] += 1
         counts[DUE] -= due
     counts[ROOM] -= 1
-    if division.status[i] == RESERVED:
+    if drawn:
         counts[DRAWN] -= 1
         division.pairs[counts[DRAWN]] = i
     else:
@@ -67,15 +80,12 @@ def _admit(division: Division, i: int, part: int, batches: int, after: int) -> b
 
 
 @kernel
-def _attract(division: Division, i: int, part: int) -> None:
-    """Raise the priority of the clusters of a pair's neighbours."""
+def _attract(division: Division, m: int, part: int) -> None:
+    """Raise the priority of the clusters of a member's neighbours."""
     clusters, counts = division.clusters, division.counts
-    for slot in range(min(EDGES, division.near.shape[1])):
-        j = division.near[i, slot]
-        if j < 0:
-            continue
-        c = division.cluster[j]
-        if clusters[c, SEEN] == part:
+    for slot in range(EDGES):
+        c = division.towards[m, slot]
+        if c < 0 or clusters[c, SEEN] == part:
             continue
         if clusters[c, GAIN] == 0:
             division.touched[counts[TOUCHED]] = c
@@ -110,8 +120,8 @@ def _take_cluster(division: Division, c: int, part: int, batches: int, after: in
         if division.counts[ROOM] <= division.counts[DUE]:
             return
         i = division.members[m]
-        if division.status[i] == FREE and _admit(division, i, part, batches, after):
-            _attract(division, i, part)
+        if division.status[i] == FREE and _admit(division, i, part, batches, after, False):
+            _attract(division, m, part)
         contiguous = contiguous and division.status[i] != FREE
         if contiguous:
             division.begin[c] = m + 1
@@ -126,7 +136,7 @@ def _take_due(division: Division, part: int, batches: int, after: int) -> None:
             i = division.of_label[division.of_label_begin[label]]
             division.of_label_begin[label] += 1
             if division.status[i] != TAKEN:
-                _admit(division, i, part, batches, after)
+                _admit(division, i, part, batches, after, False)
 
 
 @kernel
@@ -155,14 +165,13 @@ def _forget(division: Division) -> None:
 def divide(
     division: Division,
     order: Any,  # int32 [n]: the pairs, shuffled
-    reserved: Any,  # int32: those to deal to the parts, shuffled
     batches: Any,  # int64 [parts]: how many each has
     starts: Any,  # int64 [parts + 1]: where its pairs begin
     shares: Any,  # int64 [parts]: how many of them are drawn
     own: Any,  # int64 [parts] out: how many of them are not
 ) -> None:
     """Assign every pair that is not left out to a part."""
-    counts, after, front, dealt = division.counts, batches.sum(), 0, 0
+    counts, after, front = division.counts, batches.sum(), 0
     for part in range(len(batches)):
         _forget(division)
         after -= batches[part]
@@ -171,15 +180,13 @@ def divide(
         if after > 0:  # in the last part everything is due, and there is room for it
             for at in range(len(division.large)):
                 counts[DUE] += max(0, division.left[division.large[at]] - after)
-        at = dealt
-        while at < len(reserved) and counts[DRAWN] > starts[part + 1] - shares[part] and counts[ROOM] > counts[DUE]:
-            if division.status[reserved[at]] == RESERVED:
-                _admit(division, reserved[at], part, batches[part], after)
-            at += 1
-        while dealt < len(reserved) and division.status[reserved[dealt]] == TAKEN:
-            dealt += 1
         while front < len(order) and division.status[order[front]] != FREE:
             front += 1
+        seed = front
+        while seed < len(order) and counts[DRAWN] > starts[part + 1] - shares[part] and counts[ROOM] > counts[DUE]:
+            if division.status[order[seed]] == FREE:
+                _admit(division, order[seed], part, batches[part], after, True)
+            seed += 1
         seed, until = front, counts[OWN] + REACH
         while counts[ROOM] > counts[DUE]:
             c = _most_attracted(division)
@@ -192,10 +199,5 @@ def divide(
                     break
                 c = division.cluster[order[seed]]
             _take_cluster(division, c, part, batches[part], after)
-        at = dealt
-        while at < len(reserved) and counts[ROOM] > counts[DUE]:  # labels bar all others
-            if division.status[reserved[at]] == RESERVED:
-                _admit(division, reserved[at], part, batches[part], after)
-            at += 1
         _take_due(division, part, batches[part], after)
         own[part] = counts[OWN] - starts[part]

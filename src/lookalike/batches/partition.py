@@ -5,12 +5,14 @@ from typing import NamedTuple
 import numpy as np
 
 from lookalike.batches.clusters import find_clusters
-from lookalike.batches.divide import EDGES, FREE, LEVELS, RESERVED, SCALE, TAKEN, Division, divide
+from lookalike.batches.divide import EDGES, FREE, LEVELS, SCALE, TAKEN, Division, divide, look_around
 from lookalike.batches.fill import Classes
 from lookalike.batches.plan import Plan
+from lookalike.batches.threads import in_slices
 from lookalike.utils.arrays import Array
 
-PART_PAIRS = 24_576  # pairs of a part, within a factor of the square root of two
+PART_PAIRS = 12_288  # pairs of a part, within a factor of the square root of two: its graph fits into a core's cache
+WHOLE_PAIRS = 1 << 16  # up to here pairs stay together: that takes a tenth of a second
 
 
 class Partition(NamedTuple):
@@ -27,10 +29,10 @@ def number_of_parts(n: int) -> int:
     """Return how many parts n pairs are divided into: a power of two, which any usual number of threads divides.
 
     Examples:
-        >>> [number_of_parts(n) for n in (1, 30_000, 50_000, 532_736, 8_800_000)]
-        [1, 1, 2, 16, 256]
+        >>> [number_of_parts(n) for n in (1, 65_536, 100_000, 532_736, 8_800_000)]
+        [1, 1, 8, 32, 512]
     """
-    return int(2 ** max(0, round(np.log2(n / PART_PAIRS))))
+    return 1 if n <= WHOLE_PAIRS else int(2 ** max(0, round(np.log2(n / PART_PAIRS))))
 
 
 def partition(
@@ -47,13 +49,9 @@ def partition(
     starts = np.concatenate([[0], np.cumsum(plan.sizes)])[first_batch]
     shares = np.add.reduceat(random_slots, first_batch[:-1])
     status = np.where(left_out, TAKEN, FREE).astype(np.int8)
-    reserved = np.empty(0, np.int32)
-    if shares.any():
-        reserved = order[~left_out[order]][: shares.sum()]
-        status[reserved] = RESERVED
     pairs, own = np.empty(starts[-1], np.int32), np.empty(len(shares), np.int64)
     division = _division(near, classes, status, np.diff(first_batch), np.diff(starts), seed, pairs)
-    divide(division, order, reserved, np.diff(first_batch), starts, shares, own)
+    divide(division, order, np.diff(first_batch), starts, shares, own)
     place = np.full(n, -1, np.int32)
     place[pairs] = np.arange(len(pairs), dtype=np.int32)
     return Partition(pairs, place, starts, own, first_batch)
@@ -71,6 +69,8 @@ def _division(
     near: Array, classes: Classes | None, status: Array, batches: Array, sizes: Array, seed: int, pairs: Array
 ) -> Division:
     cluster, begin, members = find_clusters(near, seed)
+    towards = np.empty((len(near), EDGES), np.int32)
+    in_slices(len(near), lambda first, last: look_around(near, cluster, members, first, last, towards))
     cluster_sizes = np.diff(begin)
     clusters = np.full((len(cluster_sizes), 4), -1, np.int32)
     clusters[:, 0] = 0
@@ -81,11 +81,11 @@ def _division(
         labels, of_label, of_label_begin = classes.labels, classes.members, classes.offsets[:-1].copy()
         left = np.bincount(labels[status != TAKEN], minlength=len(of_label_begin)).astype(np.int32)
     return Division(
-        near=near,
         cluster=cluster,
         begin=begin[:-1].copy(),
         end=begin[1:],
         members=members,
+        towards=towards,
         clusters=clusters,
         touched=np.empty(len(clusters), np.int32),
         heads=np.full(LEVELS, -1, np.int32),
