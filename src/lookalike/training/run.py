@@ -30,7 +30,7 @@ from lookalike.training.results import RunResult
 from lookalike.training.run_folder import BEGIN_AGAIN, CONFIG, RunFolder
 from lookalike.training.settings import Settings
 from lookalike.training.team import Team
-from lookalike.training.team_folder import TeamFolder
+from lookalike.training.team.folder import TeamFolder
 from lookalike.utils.errors import RankFailedError
 from lookalike.utils.machine import checked_device, machine, versions
 from lookalike.utils.messages import first_line
@@ -80,6 +80,8 @@ def train(
         UnwritableError: `out` cannot be written to.
         UnreadableSampleError: A sample cannot be read; everything is saved.
         DivergenceError: The loss became infinite or NaN; the last good checkpoint is kept.
+        LostRankError: One of the processes that train together is gone; what rank 0 could save is kept.
+        RankFailedError: One of them failed, and says why itself.
         Interrupted: Ctrl-C or SIGTERM; everything is saved.
 
     Examples:

@@ -8,7 +8,7 @@
             ...  # collectives: everybody takes part, because nobody has failed before
 
 `torchrun` and `accelerate launch` start such processes. Collectives have no time limit of their own, since a search may
-take an hour; `lookalike.utils.heartbeat` notices that a rank is gone.
+take an hour; `lookalike.training.team.heartbeat` notices that a rank is gone.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ import torch
 import torch.distributed as dist
 
 from lookalike.training.errors import Interrupted, LostRankError
-from lookalike.training.joining import Membership, join
+from lookalike.training.team.heartbeat import Failure, Heartbeat
+from lookalike.training.team.joining import Membership, join
 from lookalike.utils.errors import RankFailedError
-from lookalike.utils.heartbeat import Failure, Heartbeat
 from lookalike.utils.messages import first_line
 from lookalike.utils.ranks import FAILED_ON_ALL, differences
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 import torch
 import torch.distributed as dist
 
-from lookalike.utils.heartbeat import FIRST_BEAT, Heartbeat, Meeting, Store, below, connected
+from lookalike.training.team.heartbeat import FIRST_BEAT, Heartbeat, Meeting, Store, below, connected
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
