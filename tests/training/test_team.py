@@ -13,8 +13,7 @@ import torch
 import torch.distributed as dist
 
 from lookalike.training.errors import Interrupted, LostRankError
-from lookalike.training.team import Team
-from lookalike.utils import heartbeat
+from lookalike.training.team import Team, heartbeat
 from lookalike.utils.errors import RankFailedError
 from tests.processes import Child, wait_until
 from tests.ranks import LOOPBACK, on_ranks
