@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+import torch.distributed as dist
 
 from lookalike import (
     CodeTable,
@@ -16,9 +17,41 @@ from lookalike import (
 from lookalike.data.synthetic import clustered_embeddings
 from lookalike.samplers import composition
 from lookalike.samplers.streams import Gathering
+from lookalike.training.step import Backward, Step
 from lookalike.utils.lists import make_lists
 
 pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("ignore:Synchronization debug mode")]
+
+
+@pytest.fixture
+def one_rank(monkeypatch, tmp_path):
+    """A process group of one rank, over NCCL."""
+    monkeypatch.setenv("LOCAL_RANK", "0")
+    dist.init_process_group("cpu:gloo,cuda:nccl", f"file://{tmp_path}/ranks", rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
+
+
+def _gradients(chunk, *, is_shared):
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(8, 32), torch.nn.Tanh(), torch.nn.Linear(32, 16)).cuda()
+    criterion = InfoNCE().cuda()
+    backward = Backward(
+        Step(model, criterion, torch.device("cuda"), torch.float32), torch.amp.GradScaler(enabled=False)
+    )
+    x = torch.randn(2, 12, 8)
+    if is_shared:
+        backward.share(x[0, :2])
+    chunks = list(zip(*(torch.split(side, chunk) for side in x), strict=True))
+    backward(chunks, None, lambda towers: criterion(*towers), lambda _: None, is_divided=len(chunks) > 1)
+    return [p.grad for module in (model, criterion) for p in module.parameters()]
+
+
+@pytest.mark.usefixtures("one_rank")
+@pytest.mark.parametrize("chunk", [12, 5])
+def test_gradients_of_distributed_data_parallel(chunk):
+    for shared, alone in zip(_gradients(chunk, is_shared=True), _gradients(12, is_shared=False), strict=True):
+        torch.testing.assert_close(shared, alone, rtol=1e-4, atol=1e-5)
 
 
 @pytest.fixture

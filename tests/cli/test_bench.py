@@ -15,6 +15,8 @@ from benchmarks import record
 RESULTS = {path: path.read_bytes() for path in record.RESULTS.iterdir()}
 WRITERS = {
     "batches": ["main"],
+    "chunks": ["main"],
+    "epoch_change": ["main"],
     "guard": ["main"],
     "hardness": ["main"],
     "kill_mine": ["main"],
@@ -125,6 +127,7 @@ def test_every_benchmark_is_known_here():
         "mps",
         "options",
         "record",
+        "scale",
         "tables",
     }
 

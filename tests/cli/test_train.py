@@ -24,6 +24,7 @@ OTHERS = {  # a value for every setting that is not its default, and fits the ot
     "target_overlap": 0.4,
     "epochs": 2,
     "pairs_per_batch": 6,
+    "chunk": 4,
     "learning_rate": 2e-3,
     "weight_decay": 0.02,
     "warmup": 0.1,

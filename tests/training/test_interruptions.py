@@ -18,15 +18,16 @@ def clock(monkeypatch):
 
 
 @pytest.fixture(autouse=True)
-def _python_handles_sigterm():
-    """Let a SIGTERM that nobody catches raise an error, which a test survives."""
+def _python_handles_signals():
+    """Let signals that nobody catches raise errors, which a test survives; in the background, SIGINT is ignored."""
 
     def stop(number, _):
         raise SystemExit(number)
 
-    before = signal.signal(signal.SIGTERM, stop)
+    before = signal.signal(signal.SIGTERM, stop), signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
-    signal.signal(signal.SIGTERM, before)
+    for number, handler in zip((signal.SIGTERM, signal.SIGINT), before, strict=True):
+        signal.signal(number, handler)
 
 
 def test_the_first_signal_is_noted_and_the_second_stops_at_once():

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from lookalike.training.encoders.transformers import cannot_load
+from lookalike.training.encoders.transformers import cannot_load, checkpoint_activations
 from lookalike.utils.checks import checked_positive
 from lookalike.utils.imports import sentence_transformers
 
@@ -45,7 +45,7 @@ class SentenceEncoder(nn.Module):
         if max_length is not None:
             model.max_seq_length = max_length
         if gradient_checkpointing:
-            model.gradient_checkpointing_enable({"use_reentrant": False})
+            checkpoint_activations(model)
         with torch.no_grad():
             self.dim = int(self([""]).shape[1])
 

@@ -19,6 +19,15 @@ PREPROCESSING = "preprocessor_config.json"
 IMAGENET = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # mean and standard deviation, unless the model says otherwise
 
 
+def checkpoint_activations(model: Any) -> None:
+    """Compute activations twice and keep fewer, by whichever name the installed transformers has for that."""
+    renamed = [each for each in model.modules() if hasattr(each, "activation_checkpointing_enable")]
+    if renamed:
+        renamed[0].activation_checkpointing_enable({"use_reentrant": False})
+    else:
+        model.gradient_checkpointing_enable({"use_reentrant": False})
+
+
 class TextEncoder(nn.Module):
     """Embed a text as the mean of the last hidden states over its tokens.
 
@@ -124,7 +133,7 @@ def load_encoder(
         except Exception as error:
             raise ValueError(cannot_load("transformers", name, error)) from error
         if gradient_checkpointing:
-            network.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+            checkpoint_activations(network)
         for option, value, belongs in (
             ("max_length", max_length, not takes_images),
             ("freeze_batch_norm", freeze_batch_norm, takes_images),
