@@ -38,13 +38,11 @@ def main(
     committed: record.Record = False,
 ) -> None:
     """Measure, print a table and write the results."""
-    path = record.destination("epoch_change", out, committed, whole=pairs == PAIRS and torch.cuda.is_available())
+    path = record.destination("epoch_change", out, committed, whole=pairs == PAIRS)
     if threads is not None:
         torch.set_num_threads(threads)
     gpu, step = torch.cuda.is_available(), record.Steps()
-    compose_batches(
-        np.arange(100_000)[:, None] // 2 * 2, BATCH
-    )  # compiles, or loads from disk, before anything is timed
+    compose_batches(np.arange(100_000)[:, None] // 2 * 2, BATCH)  # compiles, or loads, before anything is timed
     rows: list[dict[str, Any]] = []
     settings = {"bits": BITS, "k": K, "pairs_per_batch": BATCH, "threads": torch.get_num_threads(), "searched": gpu}
     result = {"machine": machine("cuda" if gpu else "cpu"), "settings": settings, "epoch_change": rows}

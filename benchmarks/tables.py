@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks import layout, options, record, scale
+from benchmarks import layout, options, rank_tables, record, scale
 from benchmarks.markdown import markdown
 from benchmarks.quality.shown import SHOWN_TABLES
 from lookalike.training.comparison_results import HEADINGS, ZERO_SHOT, ComparisonResult, ComparisonRow
@@ -460,6 +460,7 @@ TABLES: dict[str, Callable[[], str]] = {
     **options.TABLES,
     **layout.TABLES,
     **scale.TABLES,
+    **rank_tables.TABLES,
 }
 
 

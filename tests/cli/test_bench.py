@@ -126,6 +126,7 @@ def test_every_benchmark_is_known_here():
         "markdown",
         "mps",
         "options",
+        "rank_tables",
         "record",
         "scale",
         "tables",

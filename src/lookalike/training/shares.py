@@ -101,6 +101,8 @@ def everyones(
         return by_pair, loss
     packed = torch.cat([x.flatten(1) for x in by_pair], dim=1)  # [n, (2 + m) * dim]
     everyone = ranks.concatenated(packed, share.lengths).view(-1, 2 + negatives, dim)
-    sums = ranks.add_up(torch.cat([(loss / len(share.lengths)).double().view(1), (counts - counted_before).double()]))
+    sums = ranks.sum_in_place(
+        torch.cat([(loss / len(share.lengths)).double().view(1), (counts - counted_before).double()])
+    )
     counts.copy_(counted_before + sums[1:].long())
     return [everyone[:, 0], everyone[:, 1], *([everyone[:, 2:]] if negatives else [])], sums[0].to(loss.dtype)

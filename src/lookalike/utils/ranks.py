@@ -158,6 +158,12 @@ def concatenated(x: Tensor, lengths: Sequence[int]) -> Tensor:
     return torch.cat([part[:length] for part, length in zip(parts, lengths, strict=True)])
 
 
+def sum_in_place(values: Tensor) -> Tensor:
+    """Sum values over all ranks, in place and on their device, without waiting for it; return them."""
+    dist.all_reduce(values)
+    return values
+
+
 def add_up(values: Tensor) -> Tensor:
     """Sum values over all ranks."""
     total = values.to(_device(), copy=True)
