@@ -49,6 +49,7 @@ class Team:
         self._heartbeat: Heartbeat | None = None
         self._runs = 0
         self._told: BaseException | None = None  # what this rank raised last that all the others know of
+        self._posted: BaseException | None = None  # its own error that it has posted, and would find there itself
 
     @classmethod
     def join(cls, device_type: str) -> Team:
@@ -175,7 +176,7 @@ class Team:
             raise reason from error
         finally:
             heartbeat.stop()
-            self._heartbeat = self._told = None
+            self._heartbeat = self._told = self._posted = None
 
     def explained(self, error: RuntimeError) -> Exception | None:
         """Return what an error of a collective means, if its reason is on another rank.
@@ -238,11 +239,14 @@ class Team:
         A collective fails where another rank is gone, but nothing in its error says so for certain.
         """
         heartbeat = self._heartbeat
-        if heartbeat is None or self._is_known(error):
+        if heartbeat is None or error is self._posted or self._is_known(error):
             return None
         found = heartbeat.find_failure() if _may_come_from_others(error) else None
         heartbeat.post(found or Failure(f"rank {self.rank} failed: {_told_as(error)}"))
-        return None if found is None else _as_error(found)
+        if found is None:
+            self._posted = error
+            return None
+        return _as_error(found)
 
 
 def _may_come_from_others(error: BaseException | None) -> bool:
