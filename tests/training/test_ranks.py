@@ -2,6 +2,7 @@
 
 import os
 import signal
+from dataclasses import replace
 
 import pytest
 import torch
@@ -16,7 +17,7 @@ from lookalike.training.run import train
 from lookalike.training.team import Team
 from lookalike.utils.errors import RankFailedError
 from tests.ranks import on_ranks
-from tests.toys import toy_data, toy_model
+from tests.toys import ToyPart, toy_data, toy_model
 from tests.training.runs import metrics, quick, stopping_in
 
 WORLDS = [2, 3]
@@ -97,6 +98,42 @@ class Looking(nn.Module):
 def test_parameters_that_are_not_used_keep_nobody_waiting(tmp_path):
     on_ranks(2, trained_here, tmp_path / "ranks", settings_for(), False, Looking)
     trained_here(0, tmp_path / "one", settings_for(), model=Looking)
+    assert_close(tmp_path / "ranks", tmp_path / "one")
+
+
+class OtherView(ToyPart):
+    """References of another shape than queries."""
+
+    def references(self, ids, seed=0):
+        return self.x[ids][:, :6]
+
+    def plain(self, tower, ids):
+        return self.queries(ids) if tower == "query" else self.references(ids)
+
+
+class ByShape(nn.Module):
+    """Has weights that only references use."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.of_queries, self.of_references = nn.Linear(8, 16), nn.Linear(6, 16)
+
+    def forward(self, x):
+        return self.of_queries(x) if x.shape[1] == 8 else self.of_references(x)
+
+
+def trained_by_shape(_rank, out, settings):
+    data = toy_data(paired=True)
+    train_part, test_part = (OtherView(part.x, part.labels, part.pairs) for part in (data.train, data.test))
+    data = replace(data, train=train_part, test=test_part)
+    train(data, settings, out=out, model=ByShape(), device="cpu", progress=False)
+
+
+@pytest.mark.parametrize("chunk", [None, 2])
+def test_weights_that_only_references_use_are_trained_too(tmp_path, chunk):
+    trained_by_shape(0, tmp_path / "one", settings_for(chunk=chunk))
+    on_ranks(2, trained_by_shape, tmp_path / "ranks", settings_for(chunk=chunk))
     assert_close(tmp_path / "ranks", tmp_path / "one")
 
 
