@@ -190,14 +190,14 @@ class Team:
         return self._reason(error)
 
     def has_begun(self, name: str) -> bool:
-        """Return whether `note_begun` was called with this name since the launcher started, even before a restart."""
-        store = self._membership.launch
-        return store is not None and bool(store.check([f"begun/{name}"]))
+        """Return whether `note_begun` was called with this name before the launcher restarted these processes."""
+        store, key = self._membership.launch, f"begun/{name}"
+        return store is not None and store.check([key]) and store.get(key).decode() != self._membership.attempt
 
     def note_begun(self, name: str) -> None:
         """Note for processes that are restarted by the launcher that they are not the first ones."""
         if self._membership.launch is not None:
-            self._membership.launch.set(f"begun/{name}", "")
+            self._membership.launch.set(f"begun/{name}", self._membership.attempt)
 
     def _vote(self, vote: int) -> int:
         """Return the largest vote of all ranks."""
