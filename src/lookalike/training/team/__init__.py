@@ -187,7 +187,7 @@ class Team:
         if self._heartbeat is None:
             return None
         self._heartbeat.is_ending = True
-        return self._reason(error)
+        return error if isinstance(error, LostRankError) else self._reason(error)
 
     def has_begun(self, name: str) -> bool:
         """Return whether `note_begun` was called with this name before the launcher restarted these processes."""
