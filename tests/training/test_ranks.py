@@ -1,7 +1,10 @@
 """Several ranks train one model as one process would, whatever their number, and from each other's checkpoints."""
 
+import importlib
 import os
 import signal
+import time
+from dataclasses import replace
 
 import pytest
 import torch
@@ -10,13 +13,15 @@ from torch import nn
 
 from lookalike.data.build import paired_texts
 from lookalike.data.explicit import with_negatives
-from lookalike.training.errors import Interrupted, UnreadableSampleError
+from lookalike.training.checkpoints import Checkpoints
+from lookalike.training.errors import Interrupted, LostRankError, UnreadableSampleError
 from lookalike.training.loop import TrainingLoop
 from lookalike.training.run import train
 from lookalike.training.team import Team
+from lookalike.training.team.heartbeat import Failure
 from lookalike.utils.errors import RankFailedError
 from tests.ranks import on_ranks
-from tests.toys import toy_data, toy_model
+from tests.toys import ToyPart, toy_data, toy_model
 from tests.training.runs import metrics, quick, stopping_in
 
 WORLDS = [2, 3]
@@ -97,6 +102,42 @@ class Looking(nn.Module):
 def test_parameters_that_are_not_used_keep_nobody_waiting(tmp_path):
     on_ranks(2, trained_here, tmp_path / "ranks", settings_for(), False, Looking)
     trained_here(0, tmp_path / "one", settings_for(), model=Looking)
+    assert_close(tmp_path / "ranks", tmp_path / "one")
+
+
+class OtherView(ToyPart):
+    """References of another shape than queries."""
+
+    def references(self, ids, seed=0):
+        return self.x[ids][:, :6]
+
+    def plain(self, tower, ids):
+        return self.queries(ids) if tower == "query" else self.references(ids)
+
+
+class ByShape(nn.Module):
+    """Has weights that only references use."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.of_queries, self.of_references = nn.Linear(8, 16), nn.Linear(6, 16)
+
+    def forward(self, x):
+        return self.of_queries(x) if x.shape[1] == 8 else self.of_references(x)
+
+
+def trained_by_shape(_rank, out, settings):
+    data = toy_data(paired=True)
+    train_part, test_part = (OtherView(part.x, part.labels, part.pairs) for part in (data.train, data.test))
+    data = replace(data, train=train_part, test=test_part)
+    train(data, settings, out=out, model=ByShape(), device="cpu", progress=False)
+
+
+@pytest.mark.parametrize("chunk", [None, 2])
+def test_weights_that_only_references_use_are_trained_too(tmp_path, chunk):
+    trained_by_shape(0, tmp_path / "one", settings_for(chunk=chunk))
+    on_ranks(2, trained_by_shape, tmp_path / "ranks", settings_for(chunk=chunk))
     assert_close(tmp_path / "ranks", tmp_path / "one")
 
 
@@ -232,6 +273,91 @@ def test_a_sample_that_one_rank_cannot_read_stops_all_of_them_and_nothing_is_los
     on_ranks(2, resumed, tmp_path / "ranks", settings)
     trained_here(0, tmp_path / "one", settings)
     assert_close(tmp_path / "ranks", tmp_path / "one")
+
+
+def stopped_while_the_first_saves(rank, out, settings):
+    """Return when the run ended on this rank and, on rank 0, when its last checkpoint was complete."""
+    saved, save = [], Checkpoints.save
+
+    def slowly(*arguments):
+        time.sleep(0.5)
+        save(*arguments)
+        saved.append(time.monotonic())
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Checkpoints, "save", slowly)
+        interrupted_on_one(rank, out, settings, 1)
+    return time.monotonic(), saved[-1:]
+
+
+def test_no_rank_leaves_before_the_first_has_saved(tmp_path):
+    (_, [saved]), (ended, _) = on_ranks(2, stopped_while_the_first_saves, tmp_path / "run", settings_for())
+    assert ended > saved
+
+
+def hearing_of_a_loss(_rank, out, settings, step):
+    """Hear from the store of a rank that was lost, after a step to which all have contributed."""
+    team, take = Team.join("cpu"), TrainingLoop._step
+
+    def hear(self, batch):
+        take(self, batch)
+        if self.step == step:
+            team._heartbeat.failure = Failure("rank 2 was lost", (2,))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(TrainingLoop, "_step", hear)
+        with pytest.raises(LostRankError, match="rank 2 was lost"):
+            trained_here(0, out, settings)
+
+
+def test_steps_before_the_news_of_a_lost_rank_are_kept(tmp_path):
+    on_ranks(2, hearing_of_a_loss, tmp_path / "run", settings_for(), 3)
+    assert torch.load(tmp_path / "run" / "checkpoint.pt", weights_only=True)["step"] == 3
+
+
+def failing_between(rank, out, settings, module, name, call):
+    """Fail on rank 1 in the middle of what the sampler does together with all ranks."""
+    owner, calls = importlib.import_module(module), 0
+    *owners, last = name.split(".")
+    for each in owners:
+        owner = getattr(owner, each)
+    function = getattr(owner, last)
+
+    def fail(*arguments, **options):
+        nonlocal calls
+        calls += 1
+        if calls == call:
+            raise MemoryError("no room")
+        return function(*arguments, **options)
+
+    def begin(self, *arguments):
+        if rank == 1:
+            patch.setattr(owner, last, fail)
+        return run(self, *arguments)
+
+    run = TrainingLoop.run
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(TrainingLoop, "run", begin)
+        with pytest.raises(MemoryError if rank == 1 else RankFailedError, match="no room"):
+            trained_here(rank, out, settings)
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "call"),
+    [
+        ("lookalike.samplers.reservoir", "Reservoir.end_epoch", 2),
+        ("lookalike.samplers.composition", "mine", 2),
+    ],
+)
+def test_a_sampler_that_fails_between_two_epochs_is_not_saved_half_way(tmp_path, module, name, call):
+    settings = settings_for(sampler="lsh:auto", target_overlap=0.75, warm_start="off")
+    on_ranks(2, failing_between, tmp_path / "run", settings, module, name, call)
+    state = torch.load(tmp_path / "run" / "checkpoint.pt", weights_only=True)
+    assert state["epoch"] == state["sampler"]["epoch"] + 1
+    on_ranks(2, resumed, tmp_path / "run", settings)
+    trained_here(0, tmp_path / "one", settings)
+    assert_close(tmp_path / "run", tmp_path / "one")
+    assert without_rounding(tmp_path / "run") == without_rounding(tmp_path / "one")
 
 
 def gradients(_rank, chunk, world):

@@ -110,6 +110,17 @@ def fail_but_stay(failing):
     threading.Event().wait(SOON)
 
 
+def fail_in_a_run():
+    """Fail as a collective does, ask what that means, as a run does before it saves, and pass the error on."""
+    with run() as team:
+        if team.rank == 1:
+            error = RuntimeError("shapes differ")
+            assert team.explained(error) is None
+            time.sleep(2 * heartbeat.BEAT)  # a save takes that long
+            raise error
+        dist.all_reduce(torch.zeros(1))
+
+
 def be_busy(seconds):
     """Work on one rank for longer than a rank may be silent, without the interpreter's lock."""
     with run() as team:
@@ -132,6 +143,7 @@ def begin():
         print(team.has_begun("runs/a"), team.has_begun("runs/b"), flush=True)
         team.together(nothing)
         team.note_begun("runs/a")
+        assert not team.has_begun("runs/a")  # it may begin again in these processes, as force=True asks for
         if team.is_first and not Path("restarted").exists():
             Path("restarted").touch()
             os.kill(os.getpid(), signal.SIGKILL)
@@ -330,6 +342,14 @@ def test_an_error_ends_those_who_are_blocked_while_its_process_lives_on():
     with started(2, fail_but_stay, 1, GRACE=1.0) as children:
         assert children[0].wait(SOON) == 1
         assert "rank 0 ends: rank 1 failed: ValueError: no more.\n" in children[0].errors
+
+
+def test_a_rank_does_not_take_the_error_that_it_has_posted_for_that_of_another():
+    with started(2, fail_in_a_run) as children:
+        assert ends(children) == [
+            ["RankFailedError: rank 1 failed: RuntimeError: shapes differ"],
+            ["RuntimeError: shapes differ"],
+        ]
 
 
 def test_a_busy_rank_is_not_lost():

@@ -106,7 +106,7 @@ class TrainingLoop:
         self.tracker = OverlapTracker(self.sampler.num_samples, data.train.labels) if settings.track_overlap else None
         self.num_steps = settings.epochs * len(self.sampler)
         self.is_warm = not self.sampler.wants_warm_start
-        self._is_stepping = False
+        self._is_stepping = self.is_composing = False
         self.epoch = self.step = 0
         self.history: list[EpochMetrics] = []  # begins with epoch 0, the model before its first step
         self.best: dict[str, Tensor] | None = None  # the weights of the best epoch, if there is a validation part
@@ -160,13 +160,15 @@ class TrainingLoop:
                 self.warm_start()
             if self.settings.sampler == "full" and self.epoch > 0 and not self.losses:
                 self.embedder.refresh(cast("PreEpochBatchSampler", self.sampler), self.train_part)
-            batches = iter(self.sampler)
+            with self._composing():
+                batches = iter(self.sampler)
             if self.epoch == 0 and self.sampler.warm_start.readiness is not None:
                 self.readiness = self.sampler.warm_start.readiness.decisive
         with self._timed("epoch"), progress_bar(self._headline(), len(self.sampler), shown=self.progress) as bar:
             bar.advance(len(self.losses))
             ahead = batches_ahead(self.device) if self.train_part.prefetch else 0
-            jobs = (partial(self.reader.read, torch.tensor(ids), step) for step, ids in enumerate(batches, self.step))
+            each = enumerate(self._each(batches), self.step)
+            jobs = (partial(self.reader.read, torch.tensor(ids), step) for step, ids in each)
             reading = read_ahead(jobs, ahead)
             self._is_stepping = True
             while (batch := self.team.together(partial(self._next, reading))) is not None:
@@ -185,7 +187,23 @@ class TrainingLoop:
 
         Until a step has heard from all ranks it changes nothing but the statistics of batch normalisation.
         """
-        return self._is_stepping and not normalises_batches(self.model)
+        return self._is_stepping and not self.is_composing and not normalises_batches(self.model)
+
+    @contextmanager
+    def _composing(self) -> Iterator[None]:
+        """Mark what the sampler does together with all ranks: done in half, it is nothing to continue from."""
+        self.is_composing = True
+        yield
+        self.is_composing = False
+
+    def _each(self, batches: Iterator[list[int]]) -> Iterator[list[int]]:
+        """Yield the batches; before one of them, the sampler may give up a warm start."""
+        while True:
+            with self._composing():
+                ids = next(batches, None)
+            if ids is None:
+                return
+            yield ids
 
     def _next(self, reading: Iterator[Batch]) -> Batch | None:
         batch = next(reading, None)

@@ -86,9 +86,9 @@ class BatchReader:
         chunks = [[self._prepare(x) for x in chunk] for chunk in self._read(queries, references, share, seed)]
         return Batch(ids, queries, references, share, chunks, self._excluded(queries, references))
 
-    def few(self) -> Any:
-        """Read two samples, not augmented, ready for the model."""
-        return self._prepare(read(self._part.plain, "query", torch.arange(2)))
+    def few(self) -> list[Any]:
+        """Read two queries and two references, not augmented, ready for the model, which may treat them differently."""
+        return [self._prepare(read(self._part.plain, tower, torch.arange(2))) for tower in ("query", "reference")]
 
     def _read(self, queries: Tensor, references: Tensor, share: Share, seed: int) -> list[list[Any]]:
         views = [(self._part.queries, queries, 1), (self._part.references, references, 1)]

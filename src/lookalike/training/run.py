@@ -135,8 +135,12 @@ def _run(loop: TrainingLoop, folder: TeamFolder, on_epoch: Callable[[EpochMetric
         loop.check = request.check
         try:
             loop.run(lambda: folder.save(loop), on_epoch)
-        except (Interrupted, UnreadableSampleError, RankFailedError):
-            folder.save_alone(loop)
+        except Interrupted:
+            folder.save(loop)  # all wait for it: a launcher kills those that are left soon after one has ended
+            raise
+        except (UnreadableSampleError, RankFailedError):
+            if not loop.is_composing:
+                folder.save_alone(loop)
             raise
         except RuntimeError as error:  # a collective raises one if a rank is gone
             lost = loop.team.explained(error)
@@ -144,6 +148,8 @@ def _run(loop: TrainingLoop, folder: TeamFolder, on_epoch: Callable[[EpochMetric
                 raise
             if loop.is_between_steps:
                 folder.save_alone(loop)
+            if lost is error:  # found out before a vote
+                raise
             raise lost from error
         except DivergenceError as error:
             raise DivergenceError(f"{error} {folder.path} keeps the state after epoch {loop.epoch}.") from None

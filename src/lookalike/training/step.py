@@ -80,22 +80,22 @@ class Backward:
         self._step, self._scaler = step, scaler
         self._parallel: nn.Module = step
 
-    def share(self, x: Any) -> None:
+    def share(self, inputs: Inputs) -> None:
         """Train the model with all ranks of `torch.distributed`, beginning with the parameters of rank 0.
 
         Buffers are equal by themselves, except those of batch normalisation, which the loop copies from rank 0.
 
         Args:
-            x: The model's input for a few samples, the same on all ranks.
+            inputs: The model's inputs for a few samples of each tower, the same on all ranks.
         """
-        _freeze_unused(self._step, x)
+        _freeze_unused(self._step, inputs)
         self._parallel = parallel = DistributedDataParallel(self._step)
         # The attribute works in every version of torch; the argument was renamed, and no longer means the same.
         parallel.broadcast_buffers = False
         # After its first backward pass, it sorts the gradients anew that it sums together. A resumed run would sum
         # those of its first step in another order than one that was never stopped, and end with other weights.
         with _evaluating(self._step):
-            parallel([x], None, self._zero).backward()
+            parallel(inputs, None, self._zero).backward()
         self._step.zero_grad(set_to_none=True)
 
     def _zero(self, towers: Towers) -> Tensor:
@@ -179,14 +179,14 @@ class _Continued:
         return torch.stack([x.float() for x in products]).sum()
 
 
-def _freeze_unused(step: Step, x: Any) -> None:
+def _freeze_unused(step: Step, inputs: Inputs) -> None:
     """Stop training parameters that do not influence the embeddings, such as a pooling layer that is not used.
 
     DistributedDataParallel waits for the gradient of every parameter, and these never get one.
     """
     parameters = [p for p in step.model.parameters() if p.requires_grad]
     with _evaluating(step):
-        y = step.embed([x])[0].float().sum()
+        y = torch.stack([x.float().sum() for x in step.embed(inputs)]).sum()
     for parameter, gradient in zip(parameters, torch.autograd.grad(y, parameters, allow_unused=True), strict=True):
         parameter.requires_grad_(gradient is not None)
 

@@ -49,6 +49,7 @@ class Team:
         self._heartbeat: Heartbeat | None = None
         self._runs = 0
         self._told: BaseException | None = None  # what this rank raised last that all the others know of
+        self._posted: BaseException | None = None  # its own error that it has posted, and would find there itself
 
     @classmethod
     def join(cls, device_type: str) -> Team:
@@ -175,7 +176,7 @@ class Team:
             raise reason from error
         finally:
             heartbeat.stop()
-            self._heartbeat = self._told = None
+            self._heartbeat = self._told = self._posted = None
 
     def explained(self, error: RuntimeError) -> Exception | None:
         """Return what an error of a collective means, if its reason is on another rank.
@@ -186,17 +187,17 @@ class Team:
         if self._heartbeat is None:
             return None
         self._heartbeat.is_ending = True
-        return self._reason(error)
+        return error if isinstance(error, LostRankError) else self._reason(error)
 
     def has_begun(self, name: str) -> bool:
-        """Return whether `note_begun` was called with this name since the launcher started, even before a restart."""
-        store = self._membership.launch
-        return store is not None and bool(store.check([f"begun/{name}"]))
+        """Return whether `note_begun` was called with this name before the launcher restarted these processes."""
+        store, key = self._membership.launch, f"begun/{name}"
+        return store is not None and store.check([key]) and store.get(key).decode() != self._membership.attempt
 
     def note_begun(self, name: str) -> None:
         """Note for processes that are restarted by the launcher that they are not the first ones."""
         if self._membership.launch is not None:
-            self._membership.launch.set(f"begun/{name}", "")
+            self._membership.launch.set(f"begun/{name}", self._membership.attempt)
 
     def _vote(self, vote: int) -> int:
         """Return the largest vote of all ranks."""
@@ -238,11 +239,14 @@ class Team:
         A collective fails where another rank is gone, but nothing in its error says so for certain.
         """
         heartbeat = self._heartbeat
-        if heartbeat is None or self._is_known(error):
+        if heartbeat is None or error is self._posted or self._is_known(error):
             return None
         found = heartbeat.find_failure() if _may_come_from_others(error) else None
         heartbeat.post(found or Failure(f"rank {self.rank} failed: {_told_as(error)}"))
-        return None if found is None else _as_error(found)
+        if found is None:
+            self._posted = error
+            return None
+        return _as_error(found)
 
 
 def _may_come_from_others(error: BaseException | None) -> bool:

@@ -40,6 +40,8 @@ class Membership:
     """Kept, because the store ends with the object that hosts it."""
     launch: Store | None = None
     """What outlives the processes if the launcher restarts them."""
+    attempt: str = "0"
+    """How often it has restarted them."""
     is_broken: bool = False
     """Whether ranks were lost, so that the group cannot be destroyed in peace."""
 
@@ -79,7 +81,7 @@ def join(device_type: str) -> Membership:
             "MASTER_PORT, and that rank 0 was started."
         ) from error
     member = Membership(rank, world_size, local_rank, meeting=meeting, store=store)
-    member.launch = below(launch, store) if has_agent else None
+    member.launch, member.attempt = below(launch, store) if has_agent else None, attempt
     with _alive(member):
         dist.init_process_group(
             "cpu:gloo,cuda:nccl" if device_type == "cuda" else "gloo",
