@@ -41,7 +41,7 @@ def _gradients(chunk, *, is_shared):
     )
     x = torch.randn(2, 12, 8)
     if is_shared:
-        backward.share(x[0, :2])
+        backward.share([x[0, :2]])
     chunks = list(zip(*(torch.split(side, chunk) for side in x), strict=True))
     backward(chunks, None, lambda towers: criterion(*towers), lambda _: None, is_divided=len(chunks) > 1)
     return [p.grad for module in (model, criterion) for p in module.parameters()]
