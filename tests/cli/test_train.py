@@ -1,5 +1,6 @@
 """`lookalike train`: options, YAML files, what appears on the screen, and mistakes before anything is loaded."""
 
+import contextlib
 import json
 import re
 import shlex
@@ -420,3 +421,9 @@ def test_the_first_epoch_says_whether_the_model_was_ready(run_here, glyph_file):
         lines[mode] = re.findall(r"^epoch   1 .*\)(.*)$", out, re.MULTILINE)
     assert re.fullmatch(r", (not ready: \d+%|warm start( given up)?)", lines["auto"][0])
     assert (lines["on"], lines["off"]) == ([", warm start"], [""])
+
+
+def test_one_rank_prints_the_configuration_for_all(run_here, monkeypatch):
+    monkeypatch.setattr("lookalike.cli.train._together", lambda _: contextlib.nullcontext())
+    monkeypatch.setenv("RANK", "1")
+    assert run_here("train", "glyphs", "--print-config") == (0, "", "")

@@ -132,3 +132,10 @@ def test_names_that_share_a_folder_are_refused(glyphs, tmp_path):
     with pytest.raises(ValueError, match="'a b', 'a-b' lead to the same folder"):
         compared(glyphs, tmp_path, settings)
     assert not names(tmp_path)
+
+
+def test_ranks_of_a_launcher_are_refused(tmp_path, monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(ValueError, match="compare is one process: start it without torchrun"):
+        compare("glyphs", ["random"], out=tmp_path / "out")
+    assert not (tmp_path / "out").exists()

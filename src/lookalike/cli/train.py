@@ -51,7 +51,8 @@ def main(args: list[str]) -> None:
         options = _complete(typed)
         options.settings.check_used(each.name for each in fields(Settings) if each.name in typed)
         if options.print_config:
-            print_config(options)
+            if os.environ.get("RANK", "0") == "0":  # once for all ranks
+                print_config(options)
         else:
             _run(options)
 

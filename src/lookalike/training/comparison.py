@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, replace
@@ -15,6 +16,7 @@ from lookalike.training.jobs import in_processes
 from lookalike.training.run import Plan, check_run, train
 from lookalike.training.run_folder import RunFolder
 from lookalike.training.settings import Settings, parse_strategy
+from lookalike.utils import ranks
 from lookalike.utils.checks import checked_positive
 from lookalike.utils.files import remove_leftovers, writable, write_text
 from lookalike.utils.locks import locked
@@ -72,6 +74,8 @@ def compare(
         >>> result = compare("glyphs", ["random", "lsh:512"], out="runs/compare", seeds=5)  # doctest: +SKIP
         >>> print(result.as_markdown())  # doctest: +SKIP
     """
+    if ranks.is_distributed() or os.environ.get("WORLD_SIZE", "1") != "1":
+        raise ValueError("compare is one process: start it without torchrun or accelerate launch, which are for train.")
     checked_positive("seeds", seeds)
     checked_positive("jobs", jobs)
     out = Path(out)

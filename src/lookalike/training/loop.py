@@ -47,6 +47,7 @@ from lookalike.training.strategies import (
 )
 from lookalike.training.team import Team
 from lookalike.training.whole_parts import PartEmbedder
+from lookalike.utils.machine import seed_device
 from lookalike.utils.progress import progress_bar, working
 
 if TYPE_CHECKING:
@@ -254,7 +255,7 @@ class TrainingLoop:
         return loss
 
     def _seed_dropout(self, chunk: int) -> None:
-        torch.manual_seed(zlib.crc32(f"{self.settings.seed} {self.step} {self.team.rank} {chunk}".encode()))
+        seed_device(self.device, zlib.crc32(f"{self.settings.seed} {self.step} {self.team.rank} {chunk}".encode()))
 
     def _look_at_losses(self) -> None:
         if not self._pending:
