@@ -136,6 +136,6 @@ def test_names_that_share_a_folder_are_refused(glyphs, tmp_path):
 
 def test_ranks_of_a_launcher_are_refused(tmp_path, monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "2")
-    with pytest.raises(ValueError, match="compare is one process: start it without torchrun"):
+    with pytest.raises(ValueError, match="compare runs in a single process: start it without torchrun"):
         compare("glyphs", ["random"], out=tmp_path / "out")
     assert not (tmp_path / "out").exists()

@@ -99,8 +99,14 @@ class Looking(nn.Module):
         return self.inner(x)
 
 
+def trained_with_unused(_rank, out, settings):
+    model = Looking()
+    trained_here(0, out, settings, model=lambda: model)
+    return all(p.requires_grad for p in model.parameters())
+
+
 def test_parameters_that_are_not_used_keep_nobody_waiting(tmp_path):
-    on_ranks(2, trained_here, tmp_path / "ranks", settings_for(), False, Looking)
+    assert on_ranks(2, trained_with_unused, tmp_path / "ranks", settings_for()) == [True, True]
     trained_here(0, tmp_path / "one", settings_for(), model=Looking)
     assert_close(tmp_path / "ranks", tmp_path / "one")
 

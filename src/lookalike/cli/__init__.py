@@ -58,7 +58,7 @@ def main(args: Sequence[str] | None = None) -> None:
 def _run(name: str, args: list[str]) -> None:
     if os.environ.get("WORLD_SIZE", "1") != "1" and name not in FOR_RANKS:
         raise ValueError(
-            f"lookalike {name} is one process: start it without torchrun or accelerate launch, which are for "
+            f"lookalike {name} runs in a single process: start it without torchrun or accelerate launch, which are for "
             f"lookalike {', '.join(FOR_RANKS)}."
         )
     importlib.import_module(f"lookalike.cli.{name}").main(args)

@@ -75,7 +75,7 @@ def compare(
         >>> print(result.as_markdown())  # doctest: +SKIP
     """
     if ranks.is_distributed() or os.environ.get("WORLD_SIZE", "1") != "1":
-        raise ValueError("compare is one process: start it without torchrun or accelerate launch, which are for train.")
+        raise ValueError("compare runs in a single process: start it without torchrun or accelerate launch.")
     checked_positive("seeds", seeds)
     checked_positive("jobs", jobs)
     out = Path(out)

@@ -121,7 +121,7 @@ def embedded(
     model.eval()
     device = next(model.parameters()).device
     prepare = getattr(model, "prepare", lambda x: x)
-    is_text = len(ids) > 0 and isinstance(read(views[0], ids[:1]), list)
+    is_text = team.together(lambda: len(ids) > 0 and isinstance(read(views[0], ids[:1]), list))
 
     def job(some: Tensor) -> list[list[tuple[Tensor, Any]]]:
         return [_prepared(prepare, read(view, some), batch_size) for view in views]

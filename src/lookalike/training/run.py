@@ -9,6 +9,7 @@ The loop itself is in `lookalike.training.loop`.
 
 from __future__ import annotations
 
+import os
 import zlib
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import partial
@@ -27,12 +28,12 @@ from lookalike.training.interruptions import stop_requests
 from lookalike.training.loop import TrainingLoop
 from lookalike.training.recipes import recipe
 from lookalike.training.results import RunResult
-from lookalike.training.run_folder import BEGIN_AGAIN, CONFIG, RunFolder
+from lookalike.training.run_folder import BEGIN_AGAIN, CONFIG, MAY_CHANGE, RunFolder
 from lookalike.training.settings import Settings
 from lookalike.training.team import Team
 from lookalike.training.team.folder import TeamFolder
 from lookalike.utils.errors import RankFailedError
-from lookalike.utils.machine import checked_device, machine, versions
+from lookalike.utils.machine import checked_device, has_settled, machine, versions
 from lookalike.utils.messages import first_line
 
 if TYPE_CHECKING:
@@ -117,7 +118,10 @@ def train(
                 team.together(partial(_load, loop, state, folder))
             else:
                 folder.save(loop)  # so that a run killed in its first epoch begins with the same weights
-            _run(loop, folder, on_epoch if on_epoch is not None and team.is_first else lambda _: None)
+            try:
+                _run(loop, folder, on_epoch if on_epoch is not None and team.is_first else lambda _: None)
+            finally:
+                loop.backward.release()
             result = RunResult.of_epochs(
                 loop.history,
                 config=config,
@@ -139,14 +143,14 @@ def _run(loop: TrainingLoop, folder: TeamFolder, on_epoch: Callable[[EpochMetric
             folder.save(loop)  # all wait for it: a launcher kills those that are left soon after one has ended
             raise
         except (UnreadableSampleError, RankFailedError):
-            if not loop.is_composing:
+            if not loop.is_composing and has_settled(loop.device):
                 folder.save_alone(loop)
             raise
         except RuntimeError as error:  # a collective raises one if a rank is gone
             lost = loop.team.explained(error)
             if lost is None:
                 raise
-            if loop.is_between_steps:
+            if loop.is_between_steps and has_settled(loop.device):
                 folder.save_alone(loop)
             if lost is error:  # found out before a vote
                 raise
@@ -163,15 +167,22 @@ def own_device(device: str, team: Team) -> str:
     """
     if team.world_size == 1 or torch.device(device).type != "cuda":
         return device
-    if torch.device(device).index is not None:
-        raise ValueError(f"device={device} is one GPU, and there are {team.world_size} processes: set device=cuda.")
-    if team.local_rank >= torch.cuda.device_count():
+    named, visible = torch.device(device).index, torch.cuda.device_count()
+    own = (
+        0 if visible == 1 and os.environ.get("CUDA_VISIBLE_DEVICES") else team.local_rank
+    )  # as Slurm gives one to each
+    if named not in (None, own):
         raise ValueError(
-            f"this machine has {torch.cuda.device_count()} GPUs, and the launcher started a process for GPU "
-            f"{team.local_rank}: start as many processes as there are GPUs, or set device=cpu."
+            f"device={device} is not the GPU of this process, which is cuda:{own}: set device=cuda, and each of the "
+            f"{team.world_size} processes takes its own."
         )
-    torch.cuda.set_device(team.local_rank)
-    return f"cuda:{team.local_rank}"
+    if own >= visible:
+        raise ValueError(
+            f"this machine has {visible} GPUs, and the launcher started a process for GPU {own}: start as many "
+            "processes as there are GPUs, or set device=cpu."
+        )
+    torch.cuda.set_device(own)
+    return f"cuda:{own}"
 
 
 def _whole_config(plan: Plan, *, progress: bool) -> dict[str, Any]:
@@ -259,7 +270,8 @@ class Plan:
         if "data_options" not in config:
             raise ValueError(f"{out} holds a run on data made in Python: continue it from there, with resume=True.")
         try:
-            settings = Settings.from_dict({each.name: config[each.name] for each in fields(Settings)})
+            names = [each.name for each in fields(Settings) if each.name in config or each.name not in MAY_CHANGE]
+            settings = Settings.from_dict({name: config[name] for name in names})
         except KeyError as error:
             raise ValueError(
                 f"{folder.config} is damaged, or of another version of lookalike ({error.args[0]} is missing). "

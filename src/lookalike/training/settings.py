@@ -79,7 +79,8 @@ class Settings:
     """Pairs of query and reference per batch; of all processes together where several train one model."""
     chunk: int | None = None
     """Pairs that each process embeds at a time. The loss and its gradient are still those of the whole batch, but it is
-    embedded twice, and activations take the memory of a chunk. By default the batch is not divided."""
+    embedded twice, and activations take the memory of a chunk; batch normalisation, if the model has any, sees chunks.
+    By default the batch is not divided."""
     learning_rate: float = 1e-3
     """Highest learning rate; it rises linearly during the warm-up and falls to zero along a cosine."""
     weight_decay: float = 0.01

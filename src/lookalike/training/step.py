@@ -79,6 +79,7 @@ class Backward:
     def __init__(self, step: Step, scaler: torch.amp.GradScaler) -> None:
         self._step, self._scaler = step, scaler
         self._parallel: nn.Module = step
+        self._frozen: list[nn.Parameter] = []  # those that are not used, while ranks train together
 
     def share(self, inputs: Inputs) -> None:
         """Train the model with all ranks of `torch.distributed`, beginning with the parameters of rank 0.
@@ -88,7 +89,7 @@ class Backward:
         Args:
             inputs: The model's inputs for a few samples of each tower, the same on all ranks.
         """
-        _freeze_unused(self._step, inputs)
+        self._frozen = _freeze_unused(self._step, inputs)
         self._parallel = parallel = DistributedDataParallel(self._step)
         # The attribute works in every version of torch; the argument was renamed, and no longer means the same.
         parallel.broadcast_buffers = False
@@ -97,6 +98,11 @@ class Backward:
         with _evaluating(self._step):
             parallel(inputs, None, self._zero).backward()
         self._step.zero_grad(set_to_none=True)
+
+    def release(self) -> None:
+        """Let the parameters that are not used be trained again, by whoever has use for them."""
+        for parameter in self._frozen:
+            parameter.requires_grad_(True)
 
     def _zero(self, towers: Towers) -> Tensor:
         """Return zero as a function of everything that is trained."""
@@ -179,16 +185,19 @@ class _Continued:
         return torch.stack([x.float() for x in products]).sum()
 
 
-def _freeze_unused(step: Step, inputs: Inputs) -> None:
-    """Stop training parameters that do not influence the embeddings, such as a pooling layer that is not used.
+def _freeze_unused(step: Step, inputs: Inputs) -> list[nn.Parameter]:
+    """Stop training parameters that do not influence the embeddings, such as a pooling layer; return them.
 
     DistributedDataParallel waits for the gradient of every parameter, and these never get one.
     """
     parameters = [p for p in step.model.parameters() if p.requires_grad]
     with _evaluating(step):
         y = torch.stack([x.float().sum() for x in step.embed(inputs)]).sum()
-    for parameter, gradient in zip(parameters, torch.autograd.grad(y, parameters, allow_unused=True), strict=True):
-        parameter.requires_grad_(gradient is not None)
+    gradients = torch.autograd.grad(y, parameters, allow_unused=True)
+    unused = [p for p, gradient in zip(parameters, gradients, strict=True) if gradient is None]
+    for parameter in unused:
+        parameter.requires_grad_(False)
+    return unused
 
 
 @contextmanager

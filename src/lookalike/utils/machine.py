@@ -4,6 +4,7 @@ import os
 import platform
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from time import monotonic, sleep
 from typing import Any
 
 import torch
@@ -74,6 +75,20 @@ def seed_device(device: torch.device, seed: int) -> None:
         torch.cuda.default_generators[index].manual_seed(seed)
     elif device.type != "cpu":
         torch.manual_seed(seed)
+
+
+def has_settled(device: torch.device, patience: float = 10.0) -> bool:
+    """Return whether a device completes what it was told; a collective that waits for a lost rank never does."""
+    if device.type != "cuda":
+        return True
+    reached: Any = torch.cuda.Event()  # type: ignore[no-untyped-call]
+    reached.record(torch.cuda.current_stream(device))
+    until = monotonic() + patience
+    while not reached.query():
+        if monotonic() > until:
+            return False
+        sleep(0.01)
+    return True
 
 
 def checked_device(device: str | None) -> str:

@@ -189,6 +189,11 @@ class Team:
         self._heartbeat.is_ending = True
         return error if isinstance(error, LostRankError) else self._reason(error)
 
+    def begin_to_end(self) -> None:
+        """Ask for the time to save what there is; otherwise a process that knows of a failure soon ends by force."""
+        if self._heartbeat is not None:
+            self._heartbeat.is_ending = True
+
     def has_begun(self, name: str) -> bool:
         """Return whether `note_begun` was called with this name before the launcher restarted these processes."""
         store, key = self._membership.launch, f"begun/{name}"

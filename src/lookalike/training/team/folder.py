@@ -100,6 +100,7 @@ class TeamFolder:
 
     def save_alone(self, loop: TrainingLoop) -> None:
         """Save a checkpoint on rank 0 without a word to the others, which may be gone."""
+        self._team.begin_to_end()
         if self._team.is_first:
             self._folder.save(loop.state_dict())
 

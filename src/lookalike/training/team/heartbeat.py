@@ -24,7 +24,8 @@ import torch.distributed as dist
 BEAT = 0.5  # seconds between two beats
 SILENCE = 30.0  # seconds without a beat after which a rank, or the store, is lost
 FIRST_BEAT = 600.0  # seconds that processes may begin apart
-GRACE = 10.0  # seconds that the main thread gets to end by itself
+GRACE = 10.0  # seconds that the main thread gets to begin to end by itself
+ENDING = 600.0  # seconds that it may then take, to save what there is
 LINGER = 5.0  # seconds that the store's host waits for the others to have read the last news
 RECONNECTING = 3.0  # seconds of refused connections after which the store's host is gone
 ROUNDS = 6  # of beats in which a rank that lives beats at least
@@ -118,7 +119,7 @@ class Heartbeat:
 
     def __init__(self, meeting: Meeting, rank: int, world_size: int) -> None:
         self.meeting, self.rank, self.world_size = meeting, rank, world_size
-        self.is_ending = False  # set by the main thread, which then is not ended by force
+        self.is_ending = False  # set by the main thread, which then gets more time
         self.failure: Failure | None = None
         self._to_post: Failure | None = None
         self._has_read_news = False
@@ -237,7 +238,8 @@ class Heartbeat:
             limit = SILENCE if self._rounds else FIRST_BEAT
             if store.look(self._rounds) > limit:
                 self._note(self._without_store(f"has not answered for {limit:g} s"))
-            if failed.look(self.failure is not None) > GRACE and self.failure is not None and not self.is_ending:
+            since = failed.look(self.failure is not None)
+            if self.failure is not None and since > (ENDING if self.is_ending else GRACE):
                 _die(f"rank {self.rank} ends: {self.failure.sentence}.")
 
 
