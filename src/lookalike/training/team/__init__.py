@@ -169,7 +169,7 @@ class Team:
             self._vote(FINE)
         except BaseException as error:
             heartbeat.is_ending = True
-            self._membership.is_broken = not self._is_known(error)
+            self._membership.is_broken = not self._is_voted(error)
             reason = self._reason(error)
             if reason is None:
                 raise
@@ -231,12 +231,14 @@ class Team:
 
     def _is_known(self, error: BaseException) -> bool:
         """Return whether the other ranks know of an error, or of the one that it was raised from, and end as well."""
-        if error is self._told or isinstance(error, RankFailedError | LostRankError):
-            return True
-        if FAILED_ON_ALL in getattr(error, "__notes__", ()):
+        return isinstance(error, RankFailedError | LostRankError) or self._is_voted(error)
+
+    def _is_voted(self, error: BaseException) -> bool:
+        """Return whether all ranks are alive and raise an error, or the one that it was raised from, together."""
+        if error is self._told or FAILED_ON_ALL in getattr(error, "__notes__", ()):
             return True
         before = error.__cause__ or error.__context__
-        return before is not None and self._is_known(before)
+        return before is not None and self._is_voted(before)
 
     def _reason(self, error: BaseException) -> Exception | None:
         """Return what to raise instead of an error that has its reason on another rank; tell the others of any other.

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 NO_LIMIT = timedelta(days=7)  # for a collective: an evaluation may take hours, and the heartbeat notices lost ranks
 VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
-QUIET_END = 10.0  # seconds to destroy a group at the end, which waits for lost ranks otherwise
+QUIET_END = 5.0  # seconds that destroying a group at the end may take; it may wait for lost ranks
 
 
 @dataclass
@@ -43,7 +43,7 @@ class Membership:
     attempt: str = "0"
     """How often it has restarted them."""
     is_broken: bool = False
-    """Whether ranks were lost, so that the group cannot be destroyed in peace."""
+    """Whether ranks were lost or failed on their own, so that the group cannot be destroyed in peace."""
 
     @property
     def is_current(self) -> bool:
@@ -149,7 +149,7 @@ def _local_rank(rank: int) -> int:
 
 
 def _end(member: Membership) -> None:
-    """Destroy the group when the interpreter ends; without ranks that are lost, it might wait for ever."""
+    """Destroy the group when the interpreter ends; if ranks were lost, that might wait for them for ever."""
     if dist.is_initialized() and member.group is dist.group.WORLD:
         thread = threading.Thread(target=dist.destroy_process_group, daemon=True)
         thread.start()
