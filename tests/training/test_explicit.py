@@ -16,9 +16,9 @@ from lookalike.data.build import paired_texts
 from lookalike.data.explicit import load_negative_ids, with_negatives
 from lookalike.data.scans import glyph_scans
 from lookalike.mining import mine_embeddings
+from lookalike.negatives.hardness import hardest_similarity
 from lookalike.training.embedding import embed_part
 from lookalike.training.errors import Interrupted
-from lookalike.training.hardness import hardest_similarity
 from lookalike.training.loop import TrainingLoop
 from lookalike.training.run import train
 from lookalike.training.settings import Settings

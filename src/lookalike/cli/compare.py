@@ -76,6 +76,7 @@ def _run(options: Options) -> None:
             jobs=options.jobs,
             device=options.device,
             force=options.force,
+            report_to=options.report_to,
         )
     except Interrupted as interrupted:
         again = "the same command again" + (" without --force" if options.force else "")

@@ -44,6 +44,8 @@ class RunOptions:
     """Option of the encoder, such as gradient_checkpointing=true."""
     device: Annotated[str | None, Hint(default="a GPU if there is one", value="NAME")] = None
     """Device of torch, such as cpu or cuda."""
+    report_to: Annotated[tuple[str, ...], Hint(default="none", value="NAME,NAME,...")] = ()
+    """Trackers to log to: tensorboard, wandb, trackio."""
     force: Flag = False
     """Overwrite what the output folder holds."""
 

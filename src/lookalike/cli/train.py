@@ -162,6 +162,7 @@ def _how(options: Options, settings: Settings) -> dict[str, Any]:
         "device": options.device,
         "resume": resume,
         "force": options.force and not resume,
+        "report_to": options.report_to,
     }
 
 
@@ -170,6 +171,7 @@ def _command(options: Options, folder: Path) -> str:
     parts = ["lookalike", "train", "--out", str(folder), "--resume"]
     parts += [] if options.baseline in NO_BASELINE else ["--baseline", str(options.baseline)]
     parts += [] if options.device is None else ["--device", options.device]
+    parts += ["--report-to", ",".join(options.report_to)] if options.report_to else []
     parts += ["--keep-checkpoint"] if options.keep_checkpoint else []
     return shlex.join(parts)
 

@@ -43,6 +43,7 @@ def compare(
     jobs: int = 1,
     device: str | None = None,
     force: bool = False,
+    report_to: str | Sequence[str] | None = None,
     on_run: Callable[[str, RunResult], None] | None = None,
     progress: bool = True,
 ) -> ComparisonResult:
@@ -61,11 +62,13 @@ def compare(
         jobs: Runs to train at a time, each in a process of its own; more than one makes times incomparable.
         device: Device of torch; by default a GPU if there is one.
         force: Remove the runs in `out` first.
+        report_to: Trackers to log every run to, as in `train`.
         on_run: Called with the name of the row and the result whenever a run ends.
         progress: Draw progress bars if stderr is a terminal.
 
     Raises:
         ValueError: `out` holds runs with other settings, or an argument is impossible.
+        MissingLibraryError: The library of a tracker is not installed.
         FolderInUseError: Another process works in `out` or in one of its runs.
         Interrupted: Ctrl-C or SIGTERM; everything is saved.
 
@@ -96,11 +99,12 @@ def compare(
         )
     if RunFolder(out).config.exists():
         raise ValueError(f"{out} is the folder of a run; a comparison needs one of its own, choose it with out=.")
-    options: dict[str, Any] = {"model": plan.model_options, "device": device}
+    options: dict[str, Any] = {"model": plan.model_options, "device": device, "report_to": report_to}
     with locked(out):
         remove_leftovers(out / TABLE, out / TEXT)
         for run in runs:  # before hours are spent on the first
-            check_run(replace(plan, settings=run.settings), run.folder, device=device, resume=not force, force=force)
+            own = replace(plan, settings=run.settings)
+            check_run(own, run.folder, device=device, resume=not force, force=force, report_to=report_to)
         loaded = plan.load_data(progress=progress)
         if force:
             _clear(out, runs)

@@ -26,10 +26,11 @@ from torch import Tensor, nn
 
 from lookalike.analysis.tracking import OverlapTracker
 from lookalike.data.validation import hold_out
+from lookalike.negatives.hardness import hardest_similarity
 from lookalike.samplers import LSHBatchSampler
 from lookalike.training.errors import DivergenceError
 from lookalike.training.evaluating import Evaluator
-from lookalike.training.hardness import hardest_similarity
+from lookalike.training.headline import headline
 from lookalike.training.loading import batches_ahead, read_ahead
 from lookalike.training.model_checks import check_model, normalises_batches, warn_of_batch_norm
 from lookalike.training.reading import BatchReader
@@ -46,6 +47,7 @@ from lookalike.training.strategies import (
     step_precision,
 )
 from lookalike.training.team import Team
+from lookalike.training.trackers.reporter import Reporter
 from lookalike.training.whole_parts import PartEmbedder
 from lookalike.utils.machine import seed_device
 from lookalike.utils.progress import progress_bar, working
@@ -87,6 +89,7 @@ class TrainingLoop:
         self.data, self.settings, self.device, self.progress = data, settings, device, progress
         self.team = team or Team.alone()
         self.check: Callable[[], None] = lambda: None  # called between batches; may raise to stop the run
+        self.report = Reporter()  # may be set later, on rank 0
         self.sampler = make_sampler(data.train, settings, data.train_exclude)
         self.train_part = data.train.to(device)
         self.reader = BatchReader(data, self.train_part, model, settings.seed, settings.chunk, self.team)
@@ -132,6 +135,7 @@ class TrainingLoop:
         if not self.history:
             quality, validation = self.evaluator.test(), self.evaluator.validation()
             self.history.append(EpochMetrics(epoch=0, step=0, quality=quality, validation=validation))
+            self.report.epoch(self.history[0])
             save()
             on_epoch(self.history[0])
         while self.epoch < self.settings.epochs and not is_stale(self.history, self.settings.patience):
@@ -142,6 +146,7 @@ class TrainingLoop:
             on_epoch(metrics)
         if self.load_best():
             save()
+        self.report.end(self.history)
 
     def _begin_epoch(self) -> None:
         self.losses: list[float] = []
@@ -261,7 +266,9 @@ class TrainingLoop:
         if not self._pending:
             return
         losses, hardness = torch.stack(self._pending, dim=1).tolist()
-        for step, loss in enumerate(losses, self.step - len(losses) + 1):
+        first = self.step - len(losses) + 1
+        self.report.steps(first, losses, hardness)
+        for step, loss in enumerate(losses, first):
             if not math.isfinite(loss):
                 raise DivergenceError(
                     f"the loss became {loss} at step {step} of {self.num_steps} (epoch {self.epoch + 1}): begin again "
@@ -305,6 +312,7 @@ class TrainingLoop:
         self.history.append(metrics)
         if best_epoch(self.history) is metrics:
             self.best = {name: tensor.detach().cpu().clone() for name, tensor in self.model.state_dict().items()}
+        self.report.epoch(metrics)
         self.epoch += 1
         self._begin_epoch()
         return metrics
@@ -355,15 +363,7 @@ class TrainingLoop:
             setattr(self, name, value)
 
     def _headline(self) -> str:
-        parts = [f"epoch {self.epoch + 1}/{self.settings.epochs}"]
-        if self.losses:
-            parts.append(f"loss {self.losses[-1]:.3f}")
-        if self.epoch > 0:
-            last = self.history[-1]
-            quality = last.validation or last.quality
-            parts += [f"R@1 {quality['recall@1']:.1%}"] if quality else []
-            parts.append(f"mining {last.mining_seconds:.2f} s ({last.mining_share:.1%})")
-        return "  ".join(parts)
+        return headline(self.epoch, self.settings.epochs, self.losses, self.history)
 
     @contextmanager
     def _timed(self, name: str) -> Iterator[None]:

@@ -10,9 +10,9 @@ import torch
 
 from lookalike.batches import compose_batches, lists_width
 from lookalike.negatives import Filters, hard_negatives
+from lookalike.negatives.hardness import hardest_similarity
 from lookalike.samplers.pairing import make_pairing
 from lookalike.search.cosine import cosine_topk
-from lookalike.training.hardness import hardest_similarity
 from lookalike.utils.lists import lists_among
 
 if TYPE_CHECKING:

@@ -9,7 +9,6 @@ The loop itself is in `lookalike.training.loop`.
 
 from __future__ import annotations
 
-import os
 import zlib
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import partial
@@ -31,13 +30,16 @@ from lookalike.training.results import RunResult
 from lookalike.training.run_folder import BEGIN_AGAIN, CONFIG, MAY_CHANGE, RunFolder
 from lookalike.training.settings import Settings
 from lookalike.training.team import Team
+from lookalike.training.team.devices import own_device
 from lookalike.training.team.folder import TeamFolder
+from lookalike.training.trackers import tracker_names
+from lookalike.training.trackers.reporter import Reporter
 from lookalike.utils.errors import RankFailedError
 from lookalike.utils.machine import checked_device, has_settled, machine, versions
 from lookalike.utils.messages import first_line
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from lookalike.training.results import EpochMetrics
 
@@ -56,6 +58,7 @@ def train(
     resume: bool = False,
     force: bool = False,
     keep_checkpoint: bool = False,
+    report_to: str | Sequence[str] | None = None,
     on_epoch: Callable[[EpochMetrics], None] | None = None,
     progress: bool = True,
 ) -> RunResult:
@@ -71,11 +74,14 @@ def train(
         resume: Continue the run in `out`, if there is one; a finished run returns its result.
         force: Overwrite the run in `out`.
         keep_checkpoint: Keep the checkpoints of the finished run.
+        report_to: Trackers to log to: "tensorboard", "wandb", "trackio" or several of them, by default none. It may
+            differ when a run resumes.
         on_epoch: Called after every epoch; first with epoch 0, the model before training.
         progress: Draw progress bars if stderr is a terminal.
 
     Raises:
         ValueError: `out` holds another run, or an argument is impossible.
+        MissingLibraryError: The library of a tracker is not installed.
         FolderInUseError: Another process trains in `out`.
         DiskFullError: There is no room for a checkpoint or the model; the last complete checkpoint is kept.
         UnwritableError: `out` cannot be written to.
@@ -92,6 +98,7 @@ def train(
     """
     plan = Plan.of(data, settings, model)
     plan.check(resume=resume, force=force)
+    trackers = tracker_names(report_to)
     device = checked_device(device)
     team = Team.join(torch.device(device).type)
     with team.guarded():
@@ -104,6 +111,7 @@ def train(
             result = folder.finished_result(whole, known, keep_checkpoint=keep_checkpoint)
         if result is not None:
             return result
+        folder.check_trackers(trackers)
         with folder.held(known, resume=resume, force=force):
             if resume and (result := folder.just_finished()) is not None:
                 return result
@@ -119,8 +127,12 @@ def train(
             else:
                 folder.save(loop)  # so that a run killed in its first epoch begins with the same weights
             try:
+                loop.report = team.together(
+                    lambda: Reporter.begin(trackers if team.is_first else (), folder.path, config, loop)
+                )
                 _run(loop, folder, on_epoch if on_epoch is not None and team.is_first else lambda _: None)
             finally:
+                loop.report.close()
                 loop.backward.release()
             result = RunResult.of_epochs(
                 loop.history,
@@ -159,32 +171,6 @@ def _run(loop: TrainingLoop, folder: TeamFolder, on_epoch: Callable[[EpochMetric
             raise DivergenceError(f"{error} {folder.path} keeps the state after epoch {loop.epoch}.") from None
 
 
-def own_device(device: str, team: Team) -> str:
-    """Return the device of this rank: each rank of a machine has a GPU of its own.
-
-    Raises:
-        ValueError: There are fewer GPUs than ranks, or one GPU was named for all of them.
-    """
-    if team.world_size == 1 or torch.device(device).type != "cuda":
-        return device
-    named, visible = torch.device(device).index, torch.cuda.device_count()
-    own = (
-        0 if visible == 1 and os.environ.get("CUDA_VISIBLE_DEVICES") else team.local_rank
-    )  # as Slurm gives one to each
-    if named not in (None, own):
-        raise ValueError(
-            f"device={device} is not the GPU of this process, which is cuda:{own}: set device=cuda, and each of the "
-            f"{team.world_size} processes takes its own."
-        )
-    if own >= visible:
-        raise ValueError(
-            f"this machine has {visible} GPUs, and the launcher started a process for GPU {own}: start as many "
-            "processes as there are GPUs, or set device=cpu."
-        )
-    torch.cuda.set_device(own)
-    return f"cuda:{own}"
-
-
 def _whole_config(plan: Plan, *, progress: bool) -> dict[str, Any]:
     return plan.config(plan.load_data(progress=progress))
 
@@ -199,7 +185,13 @@ def _comparable(config: dict[str, Any], data: RetrievalData) -> dict[str, str]:
 
 
 def check_run(
-    plan: Plan, out: str | Path, *, device: str | None = None, resume: bool = False, force: bool = False
+    plan: Plan,
+    out: str | Path,
+    *,
+    device: str | None = None,
+    resume: bool = False,
+    force: bool = False,
+    report_to: str | Sequence[str] | None = None,
 ) -> None:
     """Raise what `train` raises before it loads data or a model.
 
@@ -209,15 +201,19 @@ def check_run(
         device: Device of torch.
         resume: Continue the run in `out`.
         force: Overwrite the run in `out`.
+        report_to: Trackers to log to.
 
     Raises:
         ValueError: An argument is impossible, or `out` holds another run.
+        MissingLibraryError: The library of a tracker is not installed.
         FolderInUseError: Another process trains in `out`.
         UnwritableError: `out` cannot be written to.
     """
     plan.check(resume=resume, force=force)
     team = Team.join(torch.device(checked_device(device)).type)
-    TeamFolder(RunFolder(Path(out)), team).check(plan.config(), resume=resume, force=force)
+    folder = TeamFolder(RunFolder(Path(out)), team)
+    folder.check(plan.config(), resume=resume, force=force)
+    folder.check_trackers(tracker_names(report_to))
 
 
 @dataclass(frozen=True, kw_only=True)

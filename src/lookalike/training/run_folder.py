@@ -6,6 +6,8 @@ checkpoint.pt             the newest state
 checkpoint.previous.pt    the one before it; both are removed when the run ends, unless they are to be kept
 model/                    the trained model, in the format of its library
 result.json               the outcome; its presence marks a finished run
+trackers.json             the identity of the run in trackers, if it was reported to any
+tensorboard/, wandb/      what they have written
 """
 
 from __future__ import annotations
@@ -33,6 +35,7 @@ logger = logging.getLogger("lookalike")
 
 CONFIG, METRICS, RESULT, MODEL = "run.json", "metrics.jsonl", "result.json", "model"
 MAY_CHANGE = ("data_root", "chunk")  # data may move, and their checksum tells; chunks are a matter of memory
+TRACKERS = ("trackers.json", "tensorboard", "wandb")
 BEGIN_AGAIN = "force=True begins the run again, out= chooses another folder."
 EXPECTED_CONFIG = {"sampler": str, "seed": int, "epochs": int, "data": str, "model": str, "model_options": dict}
 EXPECTED_RESULT = {"config": dict, "metrics": dict, "seconds": (int, float), "kept_bytes": int}
@@ -160,8 +163,11 @@ class RunFolder:
         """
         for path in (self.result, self.analysis, *self._states, self.metrics):
             path.unlink(missing_ok=True)
-        if self.model.exists():
-            shutil.rmtree(self.model)
+        for path in (self.model, *(self.path / name for name in TRACKERS)):
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink(missing_ok=True)
         self.config.unlink(missing_ok=True)
 
     def read_config(self) -> dict[str, Any]:

@@ -9,9 +9,10 @@ from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from lookalike.training.results import RunResult
+from lookalike.training.trackers import check_trackers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from torch import nn
@@ -48,6 +49,11 @@ class TeamFolder:
         """Check whether a run may begin or continue here, as `RunFolder.check` does."""
         resume, force = self.after_restart(resume=resume, force=force)
         self._on_first(lambda: self._folder.check(config, resume=resume, force=force))
+
+    def check_trackers(self, names: Sequence[str]) -> None:
+        """Check that trackers can log the run in this folder; rank 0 alone needs their libraries."""
+        if names:
+            self._on_first(lambda: check_trackers(names, self._folder.path))
 
     def finished_result(
         self, config: Callable[[], dict[str, Any]], known: dict[str, Any], *, keep_checkpoint: bool
