@@ -1,6 +1,7 @@
 """Streams are mined window by window: every sample once, labels apart, harder than shuffled, and bounded."""
 
 import logging
+import warnings
 from collections import Counter
 from itertools import count, islice
 
@@ -41,12 +42,10 @@ def clustered(labels, clusters=20, dim=16, seed=0):
         yield {"x": torch.tensor(x, dtype=torch.float32), "id": i, "label": label, "cluster": label % clusters}
 
 
-class Stream(IterableDataset):
-    def __init__(self, samples):
-        self.samples = samples
-
-    def __iter__(self):
-        return iter(self.samples)
+def in_couples(n):
+    """The two samples of each label one after the other."""
+    samples = sorted(clustered(np.arange(n) // 2), key=lambda sample: sample["label"])
+    return [{**sample, "id": i} for i, sample in enumerate(samples)]
 
 
 def ids_of(batches):
@@ -103,8 +102,9 @@ def test_every_sample_is_yielded_once_or_counted_as_dropped(counts, size, window
     try:
         yielded = list(batches)
     except ValueError as error:
-        assert "first window" in str(error)
-        return
+        if "the first window of the stream gives no batch" in str(error):
+            return
+        raise
     seen = Counter(i for ids in ids_of(yielded) for i in ids)
     assert batches.counts.read == len(samples) == len(seen) + batches.counts.dropped
     assert sum(seen.values()) == len(seen) + batches.counts.repeated
@@ -126,12 +126,11 @@ def test_full_windows_give_full_batches_and_the_last_one_is_short():
 
 
 def test_a_sample_waits_for_its_positive_in_a_later_window():
-    first = list(clustered(np.arange(40) // 2, seed=1))
-    alone = [{**first[0], "id": 1000 + i, "label": "late"} for i in range(2)]
-    stream = [alone[0], *first[:30], alone[1], *first[30:]]
-    named = [{**sample, "label": str(sample["label"])} for sample in stream]
-    batches = StreamBatches(named, embed, 4, label="label", window=12, bits=BITS)
-    assert {1000, 1001} <= {i for ids in ids_of(batches) for i in ids}
+    couples = in_couples(40)
+    alone = [{**couples[0], "id": 40 + i, "label": 999} for i in range(2)]
+    batches = StreamBatches([alone[0], *couples, alone[1]], embed, 4, label="label", window=12, bits=BITS)
+    assert sorted(i for ids in ids_of(batches) for i in ids) == list(range(42))
+    assert batches.counts.windows > 2
 
 
 def test_at_most_half_of_the_window_waits(caplog):
@@ -209,8 +208,7 @@ def test_each_window_is_embedded_once_with_the_weights_of_its_time():
         rows += len(batch["id"])
         return normalize(model(batch["x"]), dim=1)
 
-    samples = list(clustered(np.arange(120) // 2))
-    batches = StreamBatches(samples, embedding, 10, label="label", window=40, bits=BITS, model=model)
+    batches = StreamBatches(in_couples(120), embedding, 10, label="label", window=40, bits=BITS, model=model)
     before = torch.get_rng_state()
     for _ in batches:
         assert model.training
@@ -252,13 +250,13 @@ class Shards(IterableDataset):
         return islice(clustered(np.arange(100) // 2), worker.id, None, worker.num_workers)
 
 
-def test_workers_read_but_do_not_embed():
+def test_workers_read_but_do_not_embed(monkeypatch):
     loader = DataLoader(Shards(), batch_size=None, num_workers=2)
-    batches = StreamBatches(loader, embed, 10, label="label", window=50, bits=BITS)
+    batches = StreamBatches(loader, embed, 10, label="label", window=100, bits=BITS)
     assert {i for ids in ids_of(batches) for i in ids} == set(range(100))
-    inside = DataLoader(StreamBatches(Stream([]), embed, 10, label="label"), batch_size=None, num_workers=1)
+    monkeypatch.setattr("lookalike.samplers.stream_batches.get_worker_info", lambda: "a worker")
     with pytest.raises(RuntimeError, match="which a worker process does not have"):
-        next(iter(inside))
+        next(iter(batches))
 
 
 def huggingface():
@@ -267,7 +265,8 @@ def huggingface():
 
 
 def stateful():
-    return StatefulDataLoader(huggingface(), batch_size=None, num_workers=0)
+    with warnings.catch_warnings(action="ignore", category=UserWarning):  # torchdata calls what torch has deprecated
+        return StatefulDataLoader(huggingface(), batch_size=None, num_workers=0)
 
 
 @pytest.mark.parametrize("stream", [huggingface, stateful])
@@ -277,9 +276,7 @@ def test_a_resumed_stream_loses_nothing(stream, stop):
         return StreamBatches(stream(), embed, 10, label="label", window=60, bits=BITS)
 
     whole, one, other = ids_of(batches()), batches(), batches()
-    windows = []
-    for _ in islice(one, stop):
-        windows.append(one.counts.windows)
+    windows = [one.counts.windows for _ in islice(one, stop)]
     state = one.state_dict()
     other.load_state_dict(state)
     assert other.state_dict() == state
