@@ -36,6 +36,11 @@ def test_the_program_of_the_readme_runs_as_it_stands(tmp_path):
     assert re.fullmatch(r"epoch 0: loss \d\.\d\d\nepoch 1: loss \d\.\d\d\n", run_as_it_stands(training, tmp_path))
 
 
+def test_the_program_of_the_page_on_streams_runs_as_it_stands(tmp_path):
+    printed = run_as_it_stands(python_blocks("docs/streams.md")[0], tmp_path)
+    assert printed.startswith("StreamCounts(read=2000, windows=3, batches=32, repeated=0, dropped=0")
+
+
 def test_the_other_program_of_the_readme_runs_as_it_stands(tmp_path):
     *_, mining = python_blocks("README.md")
     shown = run_as_it_stands(mining + "print(*codes.shape, *negatives.indices.shape)", tmp_path)

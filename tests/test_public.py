@@ -25,6 +25,7 @@ NAMES = [
     "RunResult",
     "Settings",
     "SignHasher",
+    "StreamBatches",
     "advise",
     "compare",
     "compose_batches",

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from lookalike.samplers import LSHBatchSampler as LSHBatchSampler
     from lookalike.samplers import PreEpochBatchSampler as PreEpochBatchSampler
     from lookalike.samplers import RandomBatchSampler as RandomBatchSampler
+    from lookalike.samplers import StreamBatches as StreamBatches
     from lookalike.search import Neighbours as Neighbours
     from lookalike.search import hamming_topk as hamming_topk
     from lookalike.training.advice import Advice as Advice
@@ -48,6 +49,7 @@ _HOMES = {
     "RunResult": "lookalike.training.results",
     "Settings": "lookalike.training.settings",
     "SignHasher": "lookalike.hashing",
+    "StreamBatches": "lookalike.samplers",
     "advise": "lookalike.training.advice",
     "compare": "lookalike.training.comparison",
     "compose_batches": "lookalike.batches",
@@ -75,6 +77,7 @@ __all__ = [
     "RunResult",
     "Settings",
     "SignHasher",
+    "StreamBatches",
     "advise",
     "compare",
     "compose_batches",

@@ -17,6 +17,7 @@ from lookalike.data.parts import Selection
 from lookalike.data.table_files import Table
 from lookalike.data.text_pairs import known_columns, listed
 from lookalike.data.text_tuples import PASSAGES, holds_passages, read_text_tuples
+from lookalike.utils.lengthless import refuse_stream
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -99,6 +100,7 @@ def from_dataset(
 
     Raises:
         ValueError: There are no such columns, or there are no `negatives`.
+        TypeError: `train` or `test` is a stream.
 
     Examples:
         >>> class Rows(dict):
@@ -109,6 +111,8 @@ def from_dataset(
         >>> from_dataset(rows, test_share=0.5).train.queries(torch.tensor([0]), seed=0)
         ['question 0']
     """
+    refuse_stream("train", train, "a data set to train on needs rows by number")
+    refuse_stream("test", test, "a data set to test on needs rows by number")
     names = list(train.column_names)
     first, second = found = columns or _known_columns(names)
     if any(column not in names for column in found):

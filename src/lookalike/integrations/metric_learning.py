@@ -14,6 +14,7 @@ from lookalike.integrations.warm_start import embedding_batch, observe_all, own_
 from lookalike.search import hamming_topk
 from lookalike.utils.checks import checked_bits, checked_positive
 from lookalike.utils.imports import needed_for
+from lookalike.utils.lengthless import refuse_stream
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -54,6 +55,7 @@ class HardNegatives:
 
         Raises:
             ValueError: The trainer has another sampler, a miner of subsets or no "metric_loss".
+            TypeError: Its data set is a stream.
         """
         if trainer.sampler not in (None, self.sampler):
             raise ValueError("the trainer has another sampler; leave its argument out.")
@@ -61,6 +63,7 @@ class HardNegatives:
             raise ValueError("a subset_batch_miner would take composed batches apart; leave it out.")
         if "metric_loss" not in trainer.loss_funcs:
             raise ValueError(f'the trainer has the losses {", ".join(trainer.loss_funcs)}, but no "metric_loss".')
+        refuse_stream("the trainer's dataset", trainer.dataset, "HardNegatives needs samples by number")
         if len(trainer.dataset) != self.sampler.num_samples:
             raise ValueError(
                 f"the sampler was made for {self.sampler.num_samples} samples, the data set has {len(trainer.dataset)}."

@@ -6,17 +6,14 @@ import copy
 import logging
 import random
 import time
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
-import torch
 
 from lookalike.utils import ranks
 from lookalike.utils.progress import progress_bar
+from lookalike.utils.undisturbed import undisturbed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from torch import nn
     from torch.utils.data import DataLoader
@@ -86,23 +83,3 @@ def observe_all(
             if sampler.warm_start.mode is True
             else "their codes decide whether the first epoch is composed from them",
         )
-
-
-@contextmanager
-def undisturbed(modules: Iterable[nn.Module]) -> Iterator[None]:
-    """Run a block without gradients and with modules in evaluation mode; restore their modes and all random states."""
-    roots = list(modules)
-    each = [module for root in roots for module in root.modules()]
-    modes = [module.training for module in each]
-    states = random.getstate(), np.random.get_state()  # noqa: NPY002 - data sets may draw from it
-    devices = {weight.device.index for root in roots for weight in root.parameters() if weight.is_cuda}
-    try:
-        with torch.no_grad(), torch.random.fork_rng(sorted(devices)):
-            for module in each:
-                module.training = False
-            yield
-    finally:
-        for module, mode in zip(each, modes, strict=True):
-            module.training = mode
-        random.setstate(states[0])
-        np.random.set_state(states[1])  # noqa: NPY002 - as above

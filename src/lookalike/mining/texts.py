@@ -34,6 +34,7 @@ from lookalike.mining.store import Store
 from lookalike.negatives.filters import Filters
 from lookalike.utils.checks import checked_positive
 from lookalike.utils.imports import optional_import
+from lookalike.utils.lengthless import refuse_stream
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -184,6 +185,7 @@ def mine_hard_negatives(
         logger.warning("include_positives gives n-tuples, as only their order tells positives from negatives.")
         output_format = "n-tuple"
     path = checked_output(output, output_suffixes(output_format), force=force)
+    refuse_stream("dataset", dataset, "mining needs rows by number")
     check_models(model, cross_encoder, device, query_prompt_name, corpus_prompt_name)
     if path is None:
         optional_import("datasets", *FROM_TEXTS)

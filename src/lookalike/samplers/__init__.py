@@ -14,6 +14,7 @@ from lookalike.samplers.memory import Memory
 from lookalike.samplers.options import EpochOptions, MiningOptions
 from lookalike.samplers.pairing import Labelled, Paired
 from lookalike.samplers.random import RandomBatchSampler
+from lookalike.samplers.stream_batches import StreamBatches, StreamCounts
 
 __all__ = [
     "CodeMemory",
@@ -28,4 +29,6 @@ __all__ = [
     "Paired",
     "PreEpochBatchSampler",
     "RandomBatchSampler",
+    "StreamBatches",
+    "StreamCounts",
 ]

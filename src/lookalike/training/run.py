@@ -35,6 +35,7 @@ from lookalike.training.team.folder import TeamFolder
 from lookalike.training.trackers import tracker_names
 from lookalike.training.trackers.reporter import Reporter
 from lookalike.utils.errors import RankFailedError
+from lookalike.utils.lengthless import refuse_stream
 from lookalike.utils.machine import checked_device, has_settled, machine, versions
 from lookalike.utils.messages import first_line
 
@@ -233,6 +234,7 @@ class Plan:
         Raises:
             ValueError: There is no such data set, or no recipe to take a model from.
         """
+        refuse_stream("data", data, "training needs samples by number")
         data = DataSource(data) if isinstance(data, str) else data
         source = data.source if isinstance(data, RetrievalData) else data
         usual = None if source is None else recipe(source.name)

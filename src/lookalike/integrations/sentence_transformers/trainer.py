@@ -26,6 +26,7 @@ from lookalike.integrations.warm_start import observe_all
 from lookalike.samplers import LSHBatchSampler, MiningOptions
 from lookalike.utils import ranks
 from lookalike.utils.files import replacing
+from lookalike.utils.lengthless import refuse_stream
 from lookalike.utils.tensors import checked_labels
 
 if TYPE_CHECKING:
@@ -125,6 +126,7 @@ class HardNegatives(TrainerCallback):  # type: ignore[misc]
         return self
 
     def _numbered(self, name: str, dataset: Any, label_columns: list[str]) -> NumberedRows:
+        refuse_stream("train_dataset", dataset, "HardNegatives needs rows by number")
         if not isinstance(dataset, Dataset):
             kind = "missing" if dataset is None else f"of type {type(dataset).__name__}"
             raise TypeError(
