@@ -6,6 +6,8 @@ checkpoint.pt             the newest state
 checkpoint.previous.pt    the one before it; both are removed when the run ends, unless they are to be kept
 model/                    the trained model, in the format of its library
 result.json               the outcome; its presence marks a finished run
+explore.npz               codes of the training set, which `lookalike explore` keeps
+same.jsonl                pairs that were marked as the same there
 """
 
 from __future__ import annotations
@@ -49,6 +51,7 @@ class RunFolder:
         self.path = path
         self.config, self.metrics, self.result = (path / name for name in (CONFIG, METRICS, RESULT))
         self.model, self.analysis = path / MODEL, path / "analysis.json"
+        self.codes, self.same = path / "explore.npz", path / "same.jsonl"
         self._states = path / PREVIOUS, path / NEWEST
 
     @cached_property
