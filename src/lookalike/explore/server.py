@@ -26,7 +26,12 @@ if TYPE_CHECKING:
     from lookalike.explore.session import Session
 
 HOST = "127.0.0.1"
-FILES = {"": ("index.html", "text/html"), "page.css": ("page.css", "text/css"), "page.js": ("page.js", "text/javascript")}
+FILES = {
+    "": ("index.html", "text/html; charset=utf-8"),
+    "page.css": ("page.css", "text/css; charset=utf-8"),
+    "page.js": ("page.js", "text/javascript; charset=utf-8"),
+    "icon.svg": ("icon.svg", "image/svg+xml"),
+}
 LONGEST_QUERY, LONGEST_BODY = 1000, 1000  # characters, bytes
 USUAL, LARGEST = 40, 2**31 - 1
 
@@ -125,7 +130,7 @@ class Server:
 
 def _file(name: str, media_type: str) -> Callable[[Request], Response]:
     content = (resources.files("lookalike.explore") / "page" / name).read_bytes()
-    return lambda _: Response(content, media_type=f"{media_type}; charset=utf-8")
+    return lambda _: Response(content, media_type=media_type)
 
 
 def _id(text: str, n: int) -> int:

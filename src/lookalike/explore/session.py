@@ -39,6 +39,7 @@ class Session:
         n, data = self.content.n, explored.title
         self._marks = Marks(self.marks_path, samples=n, data=data, checksum=explored.checksum)
         self._changing = threading.Lock()
+        self._pairs = dict.fromkeys(map(tuple, self._marks.pairs.tolist()))  # in the order of marking
         self._merged = self._merge()
         self._suspects = SuspectSearch(self.neighbours)
         self._mates: Mates | None = None
@@ -70,7 +71,7 @@ class Session:
             "labels": None if labels is None else len(np.unique(labels)),
             "kinds": self.content.kinds,
             "bits": self.neighbours.bits,
-            "marks": len(self._marks.pairs),
+            "marks": len(self._pairs),
             "marks_path": str(self.marks_path),
             "use": f"{self.explored.use} {self.marks_path}",
             "has_mates": self.explored.compose is not None,
@@ -125,26 +126,27 @@ class Session:
 
         Raises:
             ValueError: The two are one sample.
+            OSError: The file cannot be written to.
         """
-        if first == second:
-            raise ValueError(f"{first} is one sample; a mark needs two.")
         with self._changing:
             (self._marks.mark if same else self._marks.unmark)(first, second)
+            pairs, pair = dict(self._pairs), (min(first, second), max(first, second))
+            pairs.pop(pair, None)
+            self._pairs = {**pairs, pair: None} if same else pairs  # replaced, because others may be reading it
             self._merged = self._merge()
-        return {"marks": len(self._marks.pairs)}
+        return {"marks": len(self._pairs)}
 
     def marked(self, k: int) -> dict[str, Any]:
         """List the marked pairs, the newest first."""
-        pairs = list(self._marks.pairs)[::-1]
+        pairs = list(self._pairs)[::-1]
         shown = [[self.content.describe(int(i)) for i in pair] for pair in pairs[: min(max(k, 1), MOST)]]
         return {"total": len(pairs), "pairs": [{"first": first, "second": second} for first, second in shown]}
 
     def _merge(self) -> Array:
-        pairs = np.array(list(self._marks.pairs), np.int64).reshape(-1, 2)
-        return merge_labels(self.neighbours.labels, pairs, self.content.n)
+        return merge_labels(self.neighbours.labels, self._marks.pairs, self.content.n)
 
     def _listed(self, i: int, ids: Array, distances: Array) -> list[dict[str, Any]]:
-        marked = {b if a == i else a for a, b in self._marks.pairs if i in (a, b)}
+        marked = {b if a == i else a for a, b in self._pairs if i in (a, b)}
         cosines = self.neighbours.cosines(distances)
         return [
             {
