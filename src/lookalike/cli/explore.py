@@ -1,5 +1,6 @@
 """`lookalike explore`: a local page to look at hard negatives and to mark false ones."""
 
+import contextlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -66,5 +67,7 @@ def main(args: list[str]) -> None:
         import webbrowser
 
         webbrowser.open(server.address)
-    server.serve()
-    print(f"\n{session.about()['marks']} marked pairs: {session.about()['use']}")
+    with contextlib.suppress(KeyboardInterrupt):  # the way to end it
+        server.serve()
+    about = session.about()
+    print(f"\n{about['marks']:,} pairs are marked." + (f" To use them: {about['use']}" if about["marks"] else ""))

@@ -100,6 +100,7 @@ class Server:
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             self._socket.bind((HOST, port))
+            self._socket.listen()
         except (OSError, OverflowError) as error:
             self._socket.close()
             raise ValueError(f"port={port} cannot be used ({error}); leave it out for one that is free.") from None

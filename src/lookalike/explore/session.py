@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from lookalike.utils.arrays import Array
 
 MOST = 200  # samples in one answer
+BACKGROUND = 10  # niceness
 
 
 class Session:
@@ -106,14 +109,14 @@ class Session:
         open_ones = np.flatnonzero(labels[pairs[:, 0]] != labels[pairs[:, 1]])
         rows = open_ones[max(0, start) : max(0, start) + min(max(k, 1), MOST)]
         cosines = self.neighbours.cosines(search.found.distances[rows])
-        positives = search.found.positives[rows]
+        positives = search.found.positives[rows].tolist()
         answer["pairs"] = [
             {
                 "first": self.content.describe(int(first)),
                 "second": self.content.describe(int(second)),
                 "distance": int(distance),
                 "cosine": round(float(cosine), 3),
-                "positive_distance": int(positive) if positive >= 0 else None,
+                "positive_distances": positive if min(positive) >= 0 else None,
             }
             for (first, second), distance, cosine, positive in zip(
                 pairs[rows].tolist(), search.found.distances[rows].tolist(), cosines, positives, strict=True
@@ -173,6 +176,9 @@ class Session:
         return {"mates": self._listed(i, members[order], distances[order]), "mates_note": note}
 
     def _compute(self) -> None:
+        if sys.platform == "linux":  # where a thread, and those that it starts, can give way to the page's
+            with contextlib.suppress(OSError):
+                os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), BACKGROUND)
         self._suspects.run()
         if self.explored.compose is None or self._suspects.is_stopped:
             return

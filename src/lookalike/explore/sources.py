@@ -82,7 +82,7 @@ def explored_file(
             f"{file} holds texts, and the page compares embeddings: give a run, or embeddings ({', '.join(READERS)}) with "
             f"texts={file.name}."
         )
-    x = load_embeddings(path, min_rows=1)
+    x = load_embeddings(path)
     n = len(x)
     numbers, names = (None, None) if labels is None else load_named_labels(labels, n)
     if texts is not None and images is not None:

@@ -1,8 +1,8 @@
 """Rank pairs of samples by how likely they are false negatives, over a whole data set and in the background.
 
-A pair is suspicious where a sample is nearer to one of another label than to its own nearest positive. A sample without
-a positive is measured against the median distance of the others to theirs; without any positive, all pairs rank by
-their distance.
+A pair of different labels is suspicious if the two are more similar than each is to its own nearest positive, on
+average: by the cosines that codes imply. Both count, or every neighbour of an outlier would be suspected. A sample
+without a positive counts as one at the median distance; without any positive, all pairs rank by their distance.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ SMALL = 32  # classes up to this size are compared by shifting; larger ones are 
 class Suspects(NamedTuple):
     """Pairs, the most suspicious first."""
 
-    pairs: Array  # int64 [m, 2]: the sample that suspects, and the one that it suspects
+    pairs: Array  # int64 [m, 2]
     distances: Array  # int32 [m]
-    positives: Array  # int32 [m], distance to the positive that the pair is measured against; -1 for none
+    positives: Array  # int32 [m, 2], distance of each to its nearest positive, or the median; -1 if there is none at all
 
 
 class SuspectSearch:
@@ -130,25 +130,22 @@ def nearest_positives(neighbours: Neighbours, advance: Callable[[float], None]) 
 
 
 def _ranked(indices: Array, distances: Array, positives: Array, bits: int, most: int) -> Suspects:
-    """Rank by the difference of the implied cosines; each pair counts once, at its more suspicious side."""
-    has_any = bool((positives >= 0).any())
-    usual = int(np.median(positives[positives >= 0])) if has_any else -1
-    against = np.where(positives >= 0, positives, usual)
-    gap = _cosines(distances, bits) - (_cosines(against, bits)[:, None] if has_any else 0.0)
-    gap[indices < 0] = -np.inf
-    suspicious = gap > 0 if has_any else indices >= 0
-    anchors, places = np.nonzero(suspicious)
-    others = indices[anchors, places]
-    scores = gap[anchors, places]
-    order = np.lexsort((others, anchors, -scores))
-    first, second = np.minimum(anchors, others)[order], np.maximum(anchors, others)[order]
-    _, once = np.unique(first * len(indices) + second, return_index=True)
+    """Rank pairs by how much more similar they are than their positives; each pair counts once."""
+    known = positives >= 0
+    against = np.where(known, positives, int(np.median(positives[known])) if known.any() else -1).astype(np.int32)
+    anchors, places = np.nonzero(indices >= 0)
+    others, apart = indices[anchors, places], distances[anchors, places]
+    gap = _cosines(apart, bits)
+    if known.any():
+        similarity = _cosines(against, bits)
+        gap -= (similarity[anchors] + similarity[others]) / 2
+        suspicious = gap > 0
+        anchors, others, apart, gap = (each[suspicious] for each in (anchors, others, apart, gap))
+    order = np.lexsort((others, anchors, -gap))
+    pairs, apart = np.stack([anchors, others], axis=1)[order], apart[order]
+    _, once = np.unique(pairs.min(axis=1) * len(indices) + pairs.max(axis=1), return_index=True)
     chosen = np.sort(once)[:most]
-    return Suspects(
-        np.stack([anchors[order], others[order]], axis=1)[chosen],
-        distances[anchors, places][order][chosen],
-        against[anchors][order][chosen].astype(np.int32),
-    )
+    return Suspects(pairs[chosen], apart[chosen], against[pairs[chosen]])
 
 
 def _cosines(distances: Array, bits: int) -> Array:
