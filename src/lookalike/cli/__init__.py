@@ -19,6 +19,7 @@ COMMANDS = {  # modules of this package
     "analyze": "Compare the hard negatives found in bits with the true ones.",
     "plan": "Say which strategy suits a data set, or how many bits it takes.",
     "report": "Show runs, comparisons and analyses on one HTML page.",
+    "explore": "Look at hard negatives on a local page, and mark false ones.",
     "data": "List data sets, or check one.",
     "bench": "Measure speed on this machine.",
     "demo": "Show overlap, time and memory on synthetic embeddings.",

@@ -26,6 +26,20 @@ def load_labels(path: Path, n: int) -> Array:
         FileNotFoundError: There is no such file.
         ValueError: It holds something else, or another number of labels.
     """
+    return load_named_labels(path, n)[0]
+
+
+def load_named_labels(path: Path, n: int) -> tuple[Array, list[str]]:
+    """Read labels as `load_labels` does; return the numbers and, for each number, the label as it was written.
+
+    Args:
+        path: A `.npy` file of numbers or text, or a text file with one label per line.
+        n: The number of embeddings.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+        ValueError: It holds something else, or another number of labels.
+    """
     if not path.is_file():
         raise FileNotFoundError(f"{path}: there is no such file of labels.")
     if path.suffix == ".npy" and holds_objects(path):
@@ -36,8 +50,8 @@ def load_labels(path: Path, n: int) -> Array:
     values = _read(path)
     if values.ndim != 1 or len(values) != n:
         raise ValueError(f"{path} must hold one label per embedding, {n}, got the shape {list(values.shape)}.")
-    numbered: Array = np.unique(values, return_inverse=True)[1]
-    return numbered
+    names, numbered = np.unique(values, return_inverse=True)
+    return numbered, list(map(str, names))
 
 
 def _read(path: Path) -> Array:

@@ -192,16 +192,22 @@ def as_sample(i: int, item: Any) -> Sample:
     """Show an image `[channels, height, width]` as a picture, and anything else as text."""
     if not isinstance(item, Tensor) or item.ndim != 3:
         return Sample(id=i, text=shortened(" ".join(str(item).split()), LONGEST_TEXT))
-    pixels = item.float().cpu()
+    png, is_ink = picture(item)
+    return Sample(id=i, image="data:image/png;base64," + base64.b64encode(png).decode(), is_ink=is_ink)
+
+
+def picture(image: Tensor) -> tuple[bytes, bool]:
+    """Encode an image `[channels, height, width]` as PNG; return it with whether it is black on white."""
+    pixels = image.float().cpu()
     is_ink = len(pixels) == 1
     if is_ink:  # 1 is black
         levels = ((1 - pixels[0].clamp(0, 1)) * 15).round().mul(17).byte().numpy()
-        picture = Image.fromarray(levels).convert("P", palette=Image.Palette.ADAPTIVE, colors=16)
+        drawn = Image.fromarray(levels).convert("P", palette=Image.Palette.ADAPTIVE, colors=16)
     else:
         low, high = pixels.amin(), pixels.amax()
         levels = ((pixels[:3] - low) / (high - low).clamp(min=1e-9) * 255).byte().permute(1, 2, 0).numpy()
-        picture = Image.fromarray(levels)
-        picture.thumbnail((128, 128))
+        drawn = Image.fromarray(levels)
+        drawn.thumbnail((128, 128))
     file = io.BytesIO()
-    picture.save(file, "PNG", optimize=True)
-    return Sample(id=i, image="data:image/png;base64," + base64.b64encode(file.getvalue()).decode(), is_ink=is_ink)
+    drawn.save(file, "PNG", optimize=True)
+    return file.getvalue(), is_ink

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor, nn
 
-    from lookalike.data.retrieval import TrainingPart
+    from lookalike.data.retrieval import RetrievalData, TrainingPart
 
 
 def embed_run(path: Path, *, progress: bool = False) -> tuple[Tensor, Tensor | None]:
@@ -38,13 +38,18 @@ def load_run_data(config: dict[str, Any], *, progress: bool = False) -> Training
     Raises:
         ValueError: The data have changed since.
     """
+    return load_run_data_set(config, progress=progress).train
+
+
+def load_run_data_set(config: dict[str, Any], *, progress: bool = False) -> RetrievalData:
+    """Load the whole data set that a run was trained on, as `load_run_data` loads its training part."""
     source, checksum = DataSource.of_run(config), config.get("data_checksum")
     data = source.load(progress=progress)
     if checksum not in (None, data.checksum):
         raise ValueError(
             f"{source.name} is not what the run was trained on: its checksum was {checksum}, now it is {data.checksum}."
         )
-    return data.train
+    return data
 
 
 def load_run_model(path: Path, config: dict[str, Any]) -> nn.Module:

@@ -8,6 +8,8 @@ model/                    the trained model, in the format of its library
 result.json               the outcome; its presence marks a finished run
 trackers.json             the identity of the run in trackers, if it was reported to any
 tensorboard/, wandb/      what they have written
+explore.npz               codes of the training set, which `lookalike explore` keeps
+same.jsonl                pairs that were marked as the same there
 """
 
 from __future__ import annotations
@@ -52,6 +54,7 @@ class RunFolder:
         self.path = path
         self.config, self.metrics, self.result = (path / name for name in (CONFIG, METRICS, RESULT))
         self.model, self.analysis = path / MODEL, path / "analysis.json"
+        self.codes, self.same = path / "explore.npz", path / "same.jsonl"
         self._states = path / PREVIOUS, path / NEWEST
 
     @cached_property

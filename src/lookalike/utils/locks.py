@@ -34,7 +34,7 @@ class FolderInUseError(ValueError):
 
 
 @contextmanager
-def locked(folder: Path, *, remove_empty: bool = False) -> Iterator[None]:
+def locked(folder: Path, *, remove_empty: bool = False, named: str | None = None) -> Iterator[None]:
     """Lock `folder` for this process, creating it if needed.
 
     At the end the lock's files are removed, and so are folders that were created here and are still empty.
@@ -42,6 +42,7 @@ def locked(folder: Path, *, remove_empty: bool = False) -> Iterator[None]:
     Args:
         folder: The folder.
         remove_empty: Remove the folder at the end if it is empty, even if it was not created here.
+        named: The file that the folder stands for, which the error then names instead.
 
     Raises:
         FolderInUseError: Another process holds the lock; the message names that process.
@@ -51,9 +52,8 @@ def locked(folder: Path, *, remove_empty: bool = False) -> Iterator[None]:
         created = [each for each in (folder, *folder.parents) if not each.exists()] or [folder] * remove_empty
         handle = _acquired(folder)
     if handle is None:
-        raise FolderInUseError(
-            f"{folder} is in use by {_holder(folder)}; wait for it to end, or choose another folder."
-        )
+        name, kind = (str(folder), "folder") if named is None else (named, "file")
+        raise FolderInUseError(f"{name} is in use by {_holder(folder)}; wait for it to end, or choose another {kind}.")
     try:
         with writable(folder):
             remove_leftovers(folder / HOLDER)
