@@ -19,6 +19,7 @@ NAMES = [
     "Filters",
     "InfoNCE",
     "LSHBatchSampler",
+    "Marks",
     "Neighbours",
     "PreEpochBatchSampler",
     "RandomBatchSampler",
@@ -34,6 +35,7 @@ NAMES = [
     "hard_negatives",
     "hardest_positives",
     "mine_hard_negatives",
+    "read_same",
     "train",
 ]
 RESULTS = [

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from lookalike.negatives import Filters as Filters
     from lookalike.negatives import hard_negatives as hard_negatives
     from lookalike.negatives import hardest_positives as hardest_positives
+    from lookalike.negatives.same import Marks as Marks
+    from lookalike.negatives.same import read_same as read_same
     from lookalike.samplers import LSHBatchSampler as LSHBatchSampler
     from lookalike.samplers import PreEpochBatchSampler as PreEpochBatchSampler
     from lookalike.samplers import RandomBatchSampler as RandomBatchSampler
@@ -43,6 +45,7 @@ _HOMES = {
     "Filters": "lookalike.negatives",
     "InfoNCE": "lookalike.losses",
     "LSHBatchSampler": "lookalike.samplers",
+    "Marks": "lookalike.negatives.same",
     "Neighbours": "lookalike.search",
     "PreEpochBatchSampler": "lookalike.samplers",
     "RandomBatchSampler": "lookalike.samplers",
@@ -58,6 +61,7 @@ _HOMES = {
     "hard_negatives": "lookalike.negatives",
     "hardest_positives": "lookalike.negatives",
     "mine_hard_negatives": "lookalike.mining",
+    "read_same": "lookalike.negatives.same",
     "train": "lookalike.training.run",
 }
 
@@ -71,6 +75,7 @@ __all__ = [
     "Filters",
     "InfoNCE",
     "LSHBatchSampler",
+    "Marks",
     "Neighbours",
     "PreEpochBatchSampler",
     "RandomBatchSampler",
@@ -86,6 +91,7 @@ __all__ = [
     "hard_negatives",
     "hardest_positives",
     "mine_hard_negatives",
+    "read_same",
     "train",
 ]
 

@@ -80,6 +80,10 @@ class Options:
     """Pairs of texts: .jsonl, .json, .parquet, .tsv, .csv, or the folder or name of a data set."""
     output: Path | None = None
     """File to write: .jsonl or .parquet; for embeddings .npy or .parquet."""
+    same: Annotated[Path | None, Hint(value="FILE")] = None
+    """Pairs of rows that are the same, as `lookalike explore` writes them: never negatives of each other. Row numbers
+    of INPUT or of the embeddings; with --corpus or --reference, the second is a row of those. .jsonl, .csv, .tsv or
+    .npy."""
     force: Flag = False
     """Overwrite the output."""
     device: Annotated[str | None, Hint(default="a GPU if there is one", value="NAME")] = None
@@ -160,10 +164,11 @@ def _mine_texts(options: Options) -> None:
         datasets.Dataset.from_dict(dict(zip(names, (pairs.queries, pairs.references), strict=True))),
         texts.model,
         corpus=corpus,
+        same=options.same,
         device=options.device,
         output=options.output,
         force=options.force,
-        source={n: v for n, v in values.items() if n == "input" or known[n].group == "texts"},
+        source={n: v for n, v in values.items() if n in ("input", "same") or known[n].group == "texts"},
         **arguments,
     )
 
@@ -177,6 +182,7 @@ def _mine_embeddings(options: Options) -> None:
         given.reference,
         labels=given.labels,
         positives=given.positives,
+        same=options.same,
         num_negatives=selection.num_negatives,
         filters=options.filters,
         sampling_strategy=selection.sampling_strategy,

@@ -34,6 +34,9 @@ class Options(RunOptions):
     """Folder of the run."""
     baseline: Annotated[str | None, Hint(default="random without DATA, otherwise none", value="NAME")] = None
     """Sampler to train as well, with the same settings, for comparison."""
+    same: Annotated[Path | None, Hint(value="FILE")] = None
+    """Pairs of training samples that are the same, as `lookalike explore` writes them: never negatives of each other.
+    .jsonl, .csv, .tsv or .npy."""
     resume: Flag = False
     """Continue the run in --out with its own settings."""
     keep_checkpoint: bool = False
@@ -97,7 +100,8 @@ def _complete(typed: Mapping[str, Any]) -> Options:
             raise ValueError(f"{out} holds no run to continue; to begin one there, name the data to train on.")
         return replace(usual, out=out)
     own = Recipe(settings=begun.settings, model=begun.model_options, data=begun.source.options)
-    return complete(Options, [file, typed], own, {"data": begun.source.name, "root": begun.source.root, "out": out})
+    more = {"data": begun.source.name, "root": begun.source.root, "out": out, "same": begun.same}
+    return complete(Options, [file, typed], own, more)
 
 
 def _recorded(folder: Path) -> "Plan | None":
@@ -135,7 +139,7 @@ def _run(options: Options) -> None:
         raise ValueError(f"{folders[0]} is where the baseline goes: choose another folder with --out.")
     for settings, folder in zip(runs, folders, strict=True):
         how = _how(options, settings)
-        check_run(Plan.of(options.source, settings, how.pop("model")), folder, **how)
+        check_run(Plan.of(options.source, settings, how.pop("model"), how.pop("same")), folder, **how)
     team = Team.join("cpu")
     console = Console(quiet=not team.is_first)
     if options.resume and _recorded(folders[0]) is None:
@@ -159,6 +163,7 @@ def _how(options: Options, settings: Settings) -> dict[str, Any]:
     resume = options.resume if settings is options.settings else not options.force
     return {
         "model": options.encoder,
+        "same": options.same,
         "device": options.device,
         "resume": resume,
         "force": options.force and not resume,

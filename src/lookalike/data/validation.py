@@ -25,10 +25,14 @@ class TrainingSubset:
     ids: Tensor
     hidden: Tensor | None = None
     """Pairs of the whole part whose references are no explicit negatives here."""
+    relabelled: Tensor | None = None
+    """Labels of these samples that replace those of the whole part, int64."""
 
     @property
     def labels(self) -> Tensor | None:
-        """The labels that the samples have in the whole part."""
+        """The labels that the samples have in the whole part, unless others replace them."""
+        if self.relabelled is not None:
+            return self.relabelled
         return None if self.part.labels is None else self.part.labels[self.ids]
 
     @property

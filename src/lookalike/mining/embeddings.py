@@ -29,9 +29,11 @@ from lookalike.mining.outputs import (
     write_summary,
 )
 from lookalike.mining.pipeline import Problem, Side
+from lookalike.mining.same import same_references, same_rows
 from lookalike.mining.store import rows_of
 from lookalike.negatives import Filters, hardest_positives
-from lookalike.utils.lists import Lists, checked_lists
+from lookalike.negatives.same import merge_labels, read_same
+from lookalike.utils.lists import Lists, checked_lists, joined_lists
 from lookalike.utils.machine import checked_device
 from lookalike.utils.progress import progress_bar
 from lookalike.utils.tensors import checked_labels
@@ -60,6 +62,7 @@ def mine_embeddings(
     *,
     labels: Any = None,
     positives: Any = None,
+    same: Any = None,
     num_negatives: int = 3,
     filters: Filters = NO_FILTERS,
     sampling_strategy: Strategy = "top",
@@ -74,7 +77,7 @@ def mine_embeddings(
 ) -> MinedEmbeddings:
     """Find hard negatives of embeddings, by cosine.
 
-    Each of the first four arguments is an array or the path of a file. A `.npy` file of embeddings stays on disk and is
+    Each of the first five arguments is an array or the path of a file. A `.npy` file of embeddings stays on disk and is
     read a few megabytes at a time, however large it is.
 
     Args:
@@ -83,6 +86,9 @@ def mine_embeddings(
         labels: One label per embedding: rows that share a label are positives of each other. Not with a `reference`.
         positives: The rows of the reference that are positives of each embedding: integers `[n]` or `[n, p]`, -1 for
             none, or a CSR pair `(offsets, ids)`. Instead of labels.
+        same: Pairs of rows that a person marked as the same: row numbers `[m, 2]`, or a file as `read_same` reads it.
+            The two count as one label. With a `reference`, a pair is a row of the embeddings and a row of the
+            reference. No negative is the same as its query or as one of its positives.
         num_negatives: Negatives per embedding.
         filters: Which candidates count. Margins are measured from the lowest score of the positives or, with labels,
             from that of the positive that is farthest in bits.
@@ -128,6 +134,12 @@ def mine_embeddings(
     checked = None if labels is None else _checked_labels(labels, n, reference, positives)
     lists = _checked_positives(positives, n, m)
     exclude = None if filters.exclude is None else checked_lists("exclude", filters.exclude, n, m, torch.device("cpu"))
+    marked = np.empty((0, 2)) if same is None else read_same(same, n, references=None if reference is None else m)
+    if len(marked) and reference is None and positives is None:
+        checked = torch.from_numpy(merge_labels(checked, marked, n))
+    elif len(marked):
+        apart = same_rows(marked, n, lists) if reference is None else same_references(marked, n, m, lists)
+        exclude = apart if exclude is None else joined_lists(apart, exclude)
     console, tally = Console(quiet=not verbose), Tally()
     where = "themselves" if reference is None else f"{m:,} others"
     console.print(f"{n:,} embeddings of dimension {dim}, searched in {where}.", highlight=False)
@@ -143,6 +155,7 @@ def mine_embeddings(
             summary = tally.summary(m)
             if path is not None:
                 given = {"embeddings": embeddings, "reference": reference, "labels": labels, "positives": positives}
+                given |= {"same": same} if len(marked) else {}
                 source = {name: str(value) if _is_path(value) else None for name, value in given.items()}
                 with writing_ids(path, indices.numpy(), scores.numpy()):
                     more = {"seconds": time.perf_counter() - began, "rows": n, "source": source}

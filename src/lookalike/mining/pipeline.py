@@ -12,7 +12,7 @@ from torch import Tensor
 
 from lookalike.negatives.spaces import HAMMING
 from lookalike.search import hamming_topk, search_device
-from lookalike.utils.lists import Lists, row_numbers, take_lists
+from lookalike.utils.lists import Lists, joined_lists, row_numbers, take_lists
 from lookalike.utils.progress import progress_bar
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ class Problem:
         finds `shortlist` others.
         """
         positives = take_lists(self.positives, rows)
-        left_out = positives if self.exclude is None else _joined(positives, take_lists(self.exclude, rows))
+        left_out = positives if self.exclude is None else joined_lists(positives, take_lists(self.exclude, rows))
         codes = self.queries.codes[rows].to(reference.device)
         labels = None if self.labels is None else self.labels[rows]
         found = hamming_topk(
@@ -188,12 +188,6 @@ class Problem:
             a, b = queries.read(rows[part].numpy()), reference.read(ids[part].numpy())
             scores[part] = (a * b).sum(1) if self.similarity is None else self.similarity(a, b)
         return scores
-
-
-def _joined(a: Lists, b: Lists) -> Lists:
-    """Append the lists of b to those of a, row by row."""
-    rows = torch.cat([row_numbers(a), row_numbers(b)])
-    return a[0] + b[0], torch.cat([a[1], b[1]])[rows.argsort(stable=True)]
 
 
 def _depth(selection: Selection, filters: Filters, most_positives: int, *, judged: bool) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -22,6 +23,7 @@ from lookalike.mining.outputs import (
     write_summary,
 )
 from lookalike.mining.pipeline import QUERIES
+from lookalike.mining.same import excluded_texts
 from lookalike.mining.sources import (
     FROM_TEXTS,
     check_models,
@@ -81,6 +83,7 @@ def mine_hard_negatives(
     rescore: bool = True,
     oversampling: int | None = None,
     seed: int | None = None,
+    same: Any = None,
     device: str | None = None,
     output: str | Path | None = None,
     force: bool = False,
@@ -129,6 +132,9 @@ def mine_hard_negatives(
         oversampling: Length of the shortlist, in multiples of the candidates considered; by default 4, and at least 64
             candidates.
         seed: Seed of random sampling; by default Python's global generator, as in sentence-transformers.
+        same: Pairs of rows that a person marked as the same: row numbers of the data set, `[m, 2]`, or a file as
+            `read_same` reads it. What answers one of the two is no negative of the other. With a `corpus`, a pair is
+            instead a row of the data set and a text of the corpus that is no negative of it.
         device: Where to put models that are given by name; by default sentence-transformers chooses.
         output: Write the rows to this .jsonl or .parquet file, as they come, and a summary beside it. Keep what is
             encoded in a folder beside it, unless there is a `cache_folder`, until the file is complete.
@@ -191,11 +197,10 @@ def mine_hard_negatives(
         optional_import("datasets", *FROM_TEXTS)
     anchor, positive = _columns(dataset, anchor_column_name, positive_column_name)
     layout = Layout(output_format, num_negatives, output_scores, anchor, positive)
-    pairs = make_pairs(
-        checked_texts(f"column {anchor!r}", dataset[anchor]),
-        checked_texts(f"column {positive!r}", dataset[positive]),
-        None if corpus is None else checked_texts("corpus", corpus),
-    )
+    anchors = checked_texts(f"column {anchor!r}", dataset[anchor])
+    texts = None if corpus is None else checked_texts("corpus", corpus)
+    pairs = make_pairs(anchors, checked_texts(f"column {positive!r}", dataset[positive]), texts)
+    exclude = None if same is None else excluded_texts(same, anchors, texts, pairs)
     console, tally, kept, result = Console(quiet=not verbose), Tally(), dict[str, int](), None
     console.print(f"{len(pairs.queries):,} queries, {len(pairs.corpus):,} texts to search.", highlight=False)
     cache = work_folder(path) if cache_folder is None and path is not None else cache_folder
@@ -206,6 +211,7 @@ def mine_hard_negatives(
             began = time.perf_counter()
             encoder = Encoder(model, folder, search, batch_size, use_multi_process, verbose, kept)
             problem = encoder.encode(pairs, (query_prompt, query_prompt_name), (corpus_prompt, corpus_prompt_name))
+            problem = replace(problem, exclude=exclude)
             with judging(cross_encoder if filters.on_scores else None, pairs, batch_size, use_multi_process) as judge:
                 parts = problem.mine(
                     selection,

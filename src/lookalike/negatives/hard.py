@@ -10,6 +10,7 @@ import torch
 
 from lookalike.negatives.filters import Filters
 from lookalike.negatives.positives import least_similar_positives
+from lookalike.negatives.same import merge_both
 from lookalike.negatives.spaces import COSINE, HAMMING
 from lookalike.search.cosine import Similar
 from lookalike.search.request import Neighbours
@@ -44,6 +45,7 @@ def hard_negatives(
     reference: Any = None,
     reference_labels: Any = None,
     positives: Any = None,
+    same: Any = None,
     backend: str = "auto",
     progress: bool = False,
 ) -> Neighbours:
@@ -61,6 +63,8 @@ def hard_negatives(
         reference_labels: Integers, one per reference; by default `labels`.
         positives: The positive from which margins are measured, as an index into the reference, -1 for none; by
             default the sample's hardest positive.
+        same: Pairs of samples that a person marked as the same: a file, as `read_same` reads it, or ids `[m, 2]`. The
+            two count as one label. With `reference_labels`, each pair is a query and a reference.
         backend: As in `hamming_topk`.
         progress: As in `hamming_topk`.
 
@@ -77,13 +81,14 @@ def hard_negatives(
     """
     query = checked_codes("codes", codes)
     reference = query if reference is None else checked_codes("reference", reference).to(query.device)
+    labels, reference_labels = merge_both(labels, reference_labels, same, len(query), len(reference))
     options = {"backend": backend, "progress": progress}
     found = _mine(HAMMING, query, labels, reference, reference_labels, positives, k, filters, options)
     return Neighbours(*found)
 
 
 def exact_hard_negatives(
-    embeddings: Any, labels: Any, k: int, *, reference: Any = None, filters: Filters = NO_FILTERS
+    embeddings: Any, labels: Any, k: int, *, reference: Any = None, filters: Filters = NO_FILTERS, same: Any = None
 ) -> Similar:
     """Find hard negatives like `hard_negatives`, but from floats by exact cosine, which codes are measured against.
 
@@ -94,6 +99,7 @@ def exact_hard_negatives(
         reference: Finite floats to find negatives in, `[n, dim]`, with the labels of the queries; by default the
             queries themselves.
         filters: Which neighbours count.
+        same: As in `hard_negatives`.
 
     Raises:
         TypeError: Embeddings are not floats.
@@ -114,6 +120,7 @@ def exact_hard_negatives(
             raise ValueError(f"{name} has a row that is not finite: leave such rows out, no cosine can rank them.")
     check_one_dimension(towers)
     query, *others = towers.values()
+    labels, _ = merge_both(labels, None, same, len(query), len(query))
     return Similar(*_mine(COSINE, query, labels, others[0] if others else query, None, None, k, filters, {}))
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from lookalike.negatives.same import merge_both
 from lookalike.negatives.spaces import HAMMING
 from lookalike.utils.tensors import both_labels, checked_codes
 
@@ -18,7 +19,9 @@ SMALL_CLASS = 32  # classes up to this size are compared all at once, larger one
 GATHER_BYTES = 1 << 21  # larger gathers leave the cache and take longer
 
 
-def hardest_positives(codes: Any, labels: Any, *, reference: Any = None, reference_labels: Any = None) -> Tensor:
+def hardest_positives(
+    codes: Any, labels: Any, *, reference: Any = None, reference_labels: Any = None, same: Any = None
+) -> Tensor:
     """Find the farthest sample of the same label, ties by the smaller id; -1 where there is none.
 
     Args:
@@ -26,6 +29,7 @@ def hardest_positives(codes: Any, labels: Any, *, reference: Any = None, referen
         labels: Integers `[n]`.
         reference: Codes to choose from, for two towers; by default the queries themselves, each without itself.
         reference_labels: Integers, one per reference; by default `labels`.
+        same: Pairs of samples that a person marked as the same, as in `hard_negatives`: they are positives too.
 
     Returns:
         Indices into the reference, int64 `[n]`.
@@ -38,6 +42,7 @@ def hardest_positives(codes: Any, labels: Any, *, reference: Any = None, referen
     """
     query = checked_codes("codes", codes)
     reference = query if reference is None else checked_codes("reference", reference).to(query.device)
+    labels, reference_labels = merge_both(labels, reference_labels, same, len(query), len(reference))
     labels, reference_labels = both_labels(query, labels, reference, reference_labels)
     return least_similar_positives(HAMMING, query, labels, reference, reference_labels)
 

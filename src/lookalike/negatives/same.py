@@ -110,6 +110,28 @@ def merge_labels(labels: Any, same: Any, n: int) -> Array:
     return np.where(touched[position] == own, merged[position], own)
 
 
+def merge_both(labels: Any, reference_labels: Any, same: Any, n: int, m: int) -> tuple[Any, Any]:
+    """Return the labels of n queries and m references with those that are the same as one label.
+
+    Args:
+        labels: Integers `[n]`, or None: every query has a label of its own.
+        reference_labels: Integers `[m]`, or None: those of the queries.
+        same: What `read_same` reads, or None, which changes nothing: pairs of samples or, with `reference_labels`, of
+            a query and a reference.
+        n: Number of queries.
+        m: Number of references.
+    """
+    if same is None:
+        return labels, reference_labels
+    if reference_labels is None:
+        return merge_labels(labels, read_same(same, n), n), None
+    query = np.arange(n) if labels is None else _integers(labels, "labels")
+    both = np.concatenate([query, _integers(reference_labels, "reference_labels")])
+    pairs = read_same(same, n, references=m) + np.array([0, n])
+    merged = merge_labels(both, pairs, n + m)
+    return merged[:n], merged[n:]
+
+
 def _integers(values: Any, name: str) -> Array:
     """Convert an array, a tensor or a list of integers."""
     if hasattr(values, "detach"):

@@ -30,6 +30,8 @@ class PreEpochBatchSampler(EpochBatchSampler):
         mode: "full" or "incremental".
         pairs: Number of pairs of a paired data set.
         self_pairs: Pair a label's only sample with itself instead of leaving it out.
+        same: Pairs of samples that a person marked as the same: a file, as `read_same` reads it, or ids `[m, 2]`. The
+            two count as one label, so they never meet as negatives. With `pairs`, ids are those of pairs.
         k: Hard negatives per sample to compose batches from, at most; "growth" uses 32.
         seed: Decides the order; the same on all ranks.
         options: `hardness`, `neighbourhood`, `method`, `filters`, `drop_last`, `shard`, `rearrange`, as in
@@ -51,13 +53,14 @@ class PreEpochBatchSampler(EpochBatchSampler):
         mode: str,
         pairs: int | None = None,
         self_pairs: bool = False,
+        same: Any = None,
         k: int = NEIGHBOURS,
         seed: int = 0,
         **options: Unpack[MiningOptions],
     ) -> None:
         if mode not in MODES:
             raise ValueError(f"mode must be one of {', '.join(map(repr, MODES))}, got {mode!r}.")
-        pairing = make_pairing(labels, pairs, self_pairs=self_pairs)
+        pairing = make_pairing(labels, pairs, self_pairs=self_pairs, same=same)
         self._floats = FloatMemory(pairing, seed=seed, observes=mode == "incremental")
         super().__init__(pairing, batch_size, memory=self._floats, k=k, seed=seed, **options)
         self.mode = mode

@@ -45,6 +45,8 @@ class LSHBatchSampler(EpochBatchSampler):
             once too many bits flip. `wants_warm_start` says whether to embed the training set.
         warm_hardness: The hardness of a first epoch that is composed from a warm start, if it is less than `hardness`.
         self_pairs: Pair a label's only sample with itself (two augmented views) instead of leaving it out.
+        same: Pairs of samples that a person marked as the same: a file, as `read_same` reads it, or ids `[m, 2]`. The
+            two count as one label, so they never meet as negatives. With `pairs`, ids are those of pairs.
         k: Hard negatives per sample to compose batches from, at most; "growth" uses 32.
         seed: Decides rotation and order; the same on all ranks.
         options: Further options with their defaults: `hardness=1.0`, the fraction of a batch taken from hard negatives;
@@ -79,11 +81,12 @@ class LSHBatchSampler(EpochBatchSampler):
         warm_start: WarmStartMode = "auto",
         warm_hardness: float = WARM_HARDNESS,
         self_pairs: bool = False,
+        same: Any = None,
         k: int = NEIGHBOURS,
         seed: int = 0,
         **options: Unpack[MiningOptions],
     ) -> None:
-        pairing = make_pairing(labels, pairs, self_pairs=self_pairs)
+        pairing = make_pairing(labels, pairs, self_pairs=self_pairs, same=same)
         self._codes = CodeMemory(
             pairing, bits, max_bits=max_bits, target_overlap=target_overlap, k=k, center=center, seed=seed
         )

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import numpy as np
 import torch
 
+from lookalike.negatives.same import merge_labels, read_same
 from lookalike.utils.checks import checked_positive
 from lookalike.utils.jit import kernel
 from lookalike.utils.tensors import checked_integers
@@ -68,16 +69,20 @@ class Pairing(Protocol):
         """Turn numbers of pairs into the ids that batches list."""
 
 
-def make_pairing(labels: Any, pairs: int | None, *, self_pairs: bool = False) -> Pairing:
-    """Choose the pairing that a sampler's arguments describe.
+def make_pairing(labels: Any, pairs: int | None, *, self_pairs: bool = False, same: Any = None) -> Pairing:
+    """Choose the pairing that a sampler's arguments describe; two samples in `same` count as one label.
 
     Raises:
         ValueError: There are neither labels nor pairs, or the labels allow no pair.
     """
     if pairs is not None:
+        if same is not None and len(marked := read_same(same, checked_positive("pairs", pairs))):
+            labels = merge_labels(labels, marked, pairs)
         return Paired(pairs, labels)
     if labels is None:
         raise ValueError("labels are missing: give one per sample, or, for a data set of pairs, pairs=how many.")
+    if same is not None and (n := len(own := checked_integers("labels", labels))):
+        labels = merge_labels(own, read_same(same, n), n)
     return Labelled(labels, self_pairs=self_pairs)
 
 

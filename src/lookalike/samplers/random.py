@@ -19,6 +19,8 @@ class RandomBatchSampler(EpochBatchSampler):
         batch_size: Ids that a batch lists: two sample ids per pair; with `pairs`, one pair id per pair.
         pairs: Number of pairs of a paired data set.
         self_pairs: Pair a label's only sample with itself instead of leaving it out.
+        same: Pairs of samples that a person marked as the same: a file, as `read_same` reads it, or ids `[m, 2]`. The
+            two count as one label, so they never meet as negatives. With `pairs`, ids are those of pairs.
         seed: Decides the order; the same on all ranks.
         options: `drop_last` and `shard`, as in `EpochBatchSampler`.
 
@@ -35,8 +37,9 @@ class RandomBatchSampler(EpochBatchSampler):
         *,
         pairs: int | None = None,
         self_pairs: bool = False,
+        same: Any = None,
         seed: int = 0,
         **options: Unpack[EpochOptions],
     ) -> None:
-        pairing = make_pairing(labels, pairs, self_pairs=self_pairs)
+        pairing = make_pairing(labels, pairs, self_pairs=self_pairs, same=same)
         super().__init__(pairing, batch_size, hardness=0.0, seed=seed, **options)

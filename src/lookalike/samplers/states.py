@@ -31,9 +31,10 @@ def check_state(state: Any, identity: dict[str, Any], num_batches: int, num_samp
     for name, own in identity.items():
         saved = entry(state, "sampler", dict).get(name)
         if not _are_equal(saved, own):
+            advice = "with the same labels and the same pairs in same=" if "labels" in name else "as the saved one was"
             raise ValueError(
                 f"the state is of another sampler: {name} was {saved!r}, here it is {own!r}; "
-                "build the sampler as the saved one was."
+                f"build the sampler {advice}."
             )
     for name in ("epoch", "cursor", "rank", "ranks"):
         if entry(state, name, int) < 0:

@@ -19,7 +19,10 @@ import torch
 from torch import nn
 
 from lookalike.data import DataSource
+from lookalike.data.fingerprints import checksum
 from lookalike.data.retrieval import RetrievalData
+from lookalike.data.same import num_samples, with_same
+from lookalike.negatives.same import read_same
 from lookalike.training.checkpoints import NEWEST
 from lookalike.training.encoders import check_encoder, make_encoder, model_name
 from lookalike.training.errors import DivergenceError, Interrupted, UnreadableSampleError
@@ -55,6 +58,7 @@ def train(
     *,
     out: str | Path,
     model: Model | None = None,
+    same: Any = None,
     device: str | None = None,
     resume: bool = False,
     force: bool = False,
@@ -71,6 +75,8 @@ def train(
         out: Folder of the run, held by one process at a time; `lookalike.training.run_folder` lists its files.
         model: Name of an encoder, a dictionary of `make_encoder` arguments, or any module that turns what the data set
             returns into embeddings `[n, dim]`; the data set's recipe by default.
+        same: Pairs of samples of the training part that a person marked as the same: a file, as `read_same` reads it,
+            or ids `[m, 2]`. The two count as one label, so they never meet as negatives.
         device: Device of torch; by default a GPU if there is one.
         resume: Continue the run in `out`, if there is one; a finished run returns its result.
         force: Overwrite the run in `out`.
@@ -97,7 +103,7 @@ def train(
         >>> result = train("glyphs", Settings(epochs=10, pairs_per_batch=32), out="runs/mine")  # doctest: +SKIP
         >>> result.metrics["recall@1"], result.mining_share  # doctest: +SKIP
     """
-    plan = Plan.of(data, settings, model)
+    plan = Plan.of(data, settings, model, same)
     plan.check(resume=resume, force=force)
     trackers = tracker_names(report_to)
     device = checked_device(device)
@@ -117,9 +123,11 @@ def train(
             if resume and (result := folder.just_finished()) is not None:
                 return result
             loaded = team.together(lambda: plan.load_data(progress=progress))
+            plan = team.together(lambda: plan.with_pairs_of(loaded))  # once: the file may grow meanwhile
             encoder = team.together(plan.build_model)
             config = plan.config(loaded, encoder)
             team.agree(_comparable(config, loaded), "start all of them with the same arguments, on the same data")
+            loaded = loaded if plan.same is None else with_same(loaded, plan.same)
             loop = TrainingLoop(encoder, loaded, plan.settings, torch.device(device), team=team, progress=progress)
             loop.prepare()  # before anything is written
             state = folder.begin(config, resume=resume, force=force)
@@ -177,9 +185,9 @@ def _whole_config(plan: Plan, *, progress: bool) -> dict[str, Any]:
 
 
 def _comparable(config: dict[str, Any], data: RetrievalData) -> dict[str, str]:
-    """Return what must be the same on every rank; where the data lie may differ from machine to machine."""
+    """Return what must be the same on every rank; where files lie may differ from machine to machine."""
     labels = data.train.labels
-    notes = {name: str(value) for name, value in config.items() if name != "data_root"}
+    notes = {name: str(value) for name, value in config.items() if name not in ("data_root", "same_file")}
     notes["labels (checksum)"] = "none" if labels is None else f"{zlib.crc32(labels.cpu().numpy().tobytes()):08x}"
     notes["version of lookalike"] = versions().get("lookalike", "unknown")
     return notes
@@ -226,9 +234,13 @@ class Plan:
     model: nn.Module | None = None
     model_options: dict[str, Any] = field(default_factory=dict)
     """Arguments of `make_encoder`; empty for a module."""
+    same: Any = None
+    """Pairs of samples that are the same, as `read_same` takes them."""
+    same_file: str | None = None
+    """The file they come from."""
 
     @classmethod
-    def of(cls, data: Data, settings: Settings | None, model: Model | None) -> Plan:
+    def of(cls, data: Data, settings: Settings | None, model: Model | None, same: Any = None) -> Plan:
         """Look up what the arguments of `train` leave to the data set's recipe.
 
         Raises:
@@ -242,14 +254,16 @@ class Plan:
             data = replace(data, options={**usual.data, **data.options})
         if settings is None:
             settings = Settings() if usual is None else usual.settings
+        is_file = isinstance(same, str | os.PathLike)
+        marks = {"same": same, "same_file": str(Path(same).expanduser().resolve()) if is_file else None}
         if isinstance(model, nn.Module):
-            return cls(data=data, settings=settings, model=model)
+            return cls(data=data, settings=settings, model=model, **marks)
         if model is None:
             if usual is None:
                 raise ValueError(f"{data.name} has no recipe to take a model from: say what to train with model=.")
             model = usual.model
         options = {"encoder": model} if isinstance(model, str) else model
-        return cls(data=data, settings=settings, model_options=options)
+        return cls(data=data, settings=settings, model_options=options, **marks)
 
     @classmethod
     def recorded(cls, out: str | Path, config: dict[str, Any] | None = None) -> Plan:
@@ -277,7 +291,9 @@ class Plan:
             ) from None
         except (ValueError, TypeError) as error:
             raise ValueError(f"{folder.config} is damaged ({str(error).rstrip('.')}). {BEGIN_AGAIN}") from None
-        return cls(data=DataSource.of_run(config), settings=settings, model_options=config["model_options"])
+        file = config.get("same_file")
+        data = DataSource.of_run(config)
+        return cls(data=data, settings=settings, model_options=config["model_options"], same=file, same_file=file)
 
     @property
     def source(self) -> DataSource | None:
@@ -296,15 +312,20 @@ class Plan:
             check_encoder(**self.model_options)
         if isinstance(self.data, DataSource):
             self.data.check()
+        if self.same_file is not None and not Path(self.same_file).is_file():
+            raise FileNotFoundError(f"{self.same_file}: there is no such file of pairs that are the same.")
 
     def config(self, data: RetrievalData | None = None, model: nn.Module | None = None) -> dict[str, Any]:
         """Return the configuration that the run's folder keeps, as far as it is known without loading the rest."""
         config = asdict(self.settings) | {"model_options": self.model_options}
         config |= {"data": self.data.name} if self.source is None else self.source.as_config()
+        config |= {} if self.same_file is None else {"same_file": self.same_file}
         if data is None and isinstance(self.data, RetrievalData):
             data = self.data
         if data is not None:
             config["data_checksum"] = data.checksum
+            same = self.with_pairs_of(data).same
+            config["same"] = None if same is None else {"pairs": len(same), "checksum": checksum(same)}
         model = self.model if model is None else model
         if model is not None:
             config["model"] = model_name(model)
@@ -313,6 +334,17 @@ class Plan:
     def load_data(self, *, progress: bool) -> RetrievalData:
         """Load the data, unless they are loaded already."""
         return self.data if isinstance(self.data, RetrievalData) else self.data.load(progress=progress)
+
+    def with_pairs_of(self, data: RetrievalData) -> Plan:
+        """Return the plan with the ids of the pairs that are the same, None if there are none.
+
+        Raises:
+            ValueError: They are not pairs of samples of the training part, or their file is damaged or of other data.
+        """
+        if self.same is None:
+            return self
+        same = read_same(self.same, num_samples(data.train), data.checksum)
+        return replace(self, same=same if len(same) else None)
 
     def build_model(self) -> nn.Module:
         """Seed torch, which decides weights and dropout, and build the encoder, unless the model is a module."""

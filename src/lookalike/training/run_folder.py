@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("lookalike")
 
 CONFIG, METRICS, RESULT, MODEL = "run.json", "metrics.jsonl", "result.json", "model"
-MAY_CHANGE = ("data_root", "chunk")  # data may move, and their checksum tells; chunks are a matter of memory
+MAY_CHANGE = ("data_root", "same_file", "chunk")  # files may move, checksums tell; chunks are a matter of memory
 TRACKERS = ("trackers.json", "tensorboard", "wandb")
 BEGIN_AGAIN = "force=True begins the run again, out= chooses another folder."
 EXPECTED_CONFIG = {"sampler": str, "seed": int, "epochs": int, "data": str, "model": str, "model_options": dict}

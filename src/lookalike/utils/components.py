@@ -28,11 +28,13 @@ def connected_rows(members: Array) -> Array:
     values, places = np.unique(members, return_inverse=True)
     places = places.reshape(members.shape)
     labels = np.arange(len(members))
-    while True:  # spread the smallest label through the members until nothing changes
+    while True:
         least = np.full(len(values), len(labels))
         np.minimum.at(least, places, labels[:, None])
         smallest = least[places].min(axis=1)
-        smallest = smallest[smallest]
         if np.array_equal(smallest, labels):
             return labels
-        labels = smallest
+        parents = labels.copy()
+        np.minimum.at(parents, labels, smallest)  # a whole component moves at once, or long chains would take forever
+        while not np.array_equal(labels, parents):
+            labels, parents = parents, parents[parents]

@@ -87,6 +87,17 @@ def take_lists(lists: Lists, rows: Tensor) -> Lists:
     return taken, ids[positions]
 
 
+def joined_lists(a: Lists, b: Lists) -> Lists:
+    """Append the lists of b to those of a, row by row.
+
+    Examples:
+        >>> [part.tolist() for part in joined_lists(make_lists([[4], []]), make_lists([[2, 3], [1]]))]
+        [[0, 3, 4], [4, 2, 3, 1]]
+    """
+    rows = torch.cat([row_numbers(a), row_numbers(b)])
+    return a[0] + b[0], torch.cat([a[1], b[1]])[rows.argsort(stable=True)]
+
+
 def lists_among(lists: Lists, rows: Tensor, columns: Tensor) -> Lists:
     """Return the lists of some of the rows as positions in `columns`, dropping ids that are not among them.
 

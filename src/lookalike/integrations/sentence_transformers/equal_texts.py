@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from lookalike.negatives.same import merge_labels, read_same
 from lookalike.samplers import LSHBatchSampler
 from lookalike.utils.components import connected_rows
 from lookalike.utils.tensors import checked_labels
@@ -22,7 +23,9 @@ logger = logging.getLogger("lookalike")
 TRIES = 64  # places to try for a pair before it stays where it is
 
 
-def pair_sampler(dataset: Any, columns: list[str], labels: Any, batch_size: int, **options: Any) -> LSHBatchSampler:
+def pair_sampler(
+    dataset: Any, columns: list[str], labels: Any, batch_size: int, *, same: Any = None, **options: Any
+) -> LSHBatchSampler:
     """Make a sampler of the rows of a `datasets.Dataset` in which no text is a negative of itself.
 
     Args:
@@ -30,6 +33,7 @@ def pair_sampler(dataset: Any, columns: list[str], labels: Any, batch_size: int,
         columns: Their names, in this order.
         labels: Integers, one per row, that keep more apart, or None.
         batch_size: Rows per batch.
+        same: Pairs of rows that a person marked as the same, or None.
         options: As in `LSHBatchSampler`.
     """
     dataset = dataset.with_format(None)
@@ -38,6 +42,8 @@ def pair_sampler(dataset: Any, columns: list[str], labels: Any, batch_size: int,
     if not all(is_text[:2]):  # images or other values, whose equality says little
         numbers = []
     own = None if labels is None else np.unique(checked_labels("labels", labels, len(dataset)), return_inverse=True)[1]
+    if same is not None and len(marked := read_same(same, len(dataset))):
+        own = merge_labels(own, marked, len(dataset))
     if not numbers:
         return LSHBatchSampler(own, batch_size, pairs=len(dataset), **options)
     members = np.stack(numbers[:2], axis=1)

@@ -23,6 +23,7 @@ from lookalike.integrations.sentence_transformers.equal_texts import pair_sample
 from lookalike.integrations.sentence_transformers.numbering import NumberedRows
 from lookalike.integrations.sentence_transformers.recording import Recorder
 from lookalike.integrations.warm_start import observe_all
+from lookalike.negatives.same import read_same
 from lookalike.samplers import LSHBatchSampler, MiningOptions
 from lookalike.utils import ranks
 from lookalike.utils.files import replacing
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("lookalike")
 
 # The others follow from the trainer.
-RESERVED = {"labels", "batch_size", "pairs", "drop_last", "self_pairs", "shard", "rearrange", "options"}
+RESERVED = {"labels", "same", "batch_size", "pairs", "drop_last", "self_pairs", "shard", "rearrange", "options"}
 OPTIONS = {*inspect.signature(LSHBatchSampler).parameters, *MiningOptions.__annotations__} - RESERVED
 
 
@@ -61,6 +62,8 @@ class HardNegatives(TrainerCallback):  # type: ignore[misc]
     Args:
         labels: Integers, one per row, to keep more apart than equal texts: rows with the same label are never
             negatives of each other. With a `DatasetDict`, a dictionary of them by name.
+        same: Pairs of rows that a person marked as the same: a file, as `read_same` reads it, or row numbers `[m, 2]`.
+            They are never negatives of each other. With a `DatasetDict`, a dictionary of them by name.
         normalize: Compare by cosine, as those losses do; False for dot products.
         options: `bits`, `hardness`, `neighbourhood`, `guard`, `warm_start` and others, as in `LSHBatchSampler`. Unless
             `warm_start` is False, the data are embedded once when training begins.
@@ -69,13 +72,13 @@ class HardNegatives(TrainerCallback):  # type: ignore[misc]
         `HardNegatives(bits=512).attach(trainer)`, then `trainer.train()`.
     """
 
-    def __init__(self, *, labels: Any = None, normalize: bool = True, **options: Any) -> None:
+    def __init__(self, *, labels: Any = None, same: Any = None, normalize: bool = True, **options: Any) -> None:
         if unknown := set(options) - OPTIONS:
             raise TypeError(f"HardNegatives takes {', '.join(sorted(OPTIONS))}, not {', '.join(sorted(unknown))}.")
         # Raises for bad options now, not when training starts; how many rows there are, the trainer knows.
         tried = {"filters": replace(options["filters"], exclude=None)} if options.get("filters") else {}
         LSHBatchSampler(None, 1, pairs=ranks.world()[1], **{**options, **tried})
-        self.labels, self.normalize, self.options = labels, normalize, options
+        self.labels, self.same, self.normalize, self.options = labels, same, normalize, options
         self._parts: dict[str, _Part] = {}  # by name; "" where there is one data set alone
         self._trainer: Any = None
         self._recorder = Recorder(self._begin, self._receive)
@@ -140,6 +143,8 @@ class HardNegatives(TrainerCallback):  # type: ignore[misc]
             )
         if self.labels is not None:
             checked_labels("labels", self._labels_of(name), len(dataset))
+        if (same := self._same_of(name)) is not None:
+            read_same(same, len(dataset))  # raises now, not when training starts
         first = sum(len(part.dataset) for part in self._parts.values())
         labels = None if own is None else torch.as_tensor(dataset.with_format(None)[own][:])
         numbered = NumberedRows.of(dataset, own or label_columns[0], first)
@@ -152,6 +157,13 @@ class HardNegatives(TrainerCallback):  # type: ignore[misc]
         if not isinstance(self.labels, dict) or name not in self.labels:
             raise ValueError(f"with several data sets labels are a dictionary by name, and {name!r} is not in it.")
         return self.labels[name]
+
+    def _same_of(self, name: str) -> Any:
+        if not name or self.same is None:
+            return self.same
+        if not isinstance(self.same, dict):
+            raise ValueError("with several data sets same is a dictionary by name, of those that have marks.")
+        return self.same.get(name)
 
     def _train(self, train: Any, *arguments: Any, **options: Any) -> Any:
         """Note which checkpoint training resumes from, because callbacks do not receive it."""
@@ -187,6 +199,7 @@ class HardNegatives(TrainerCallback):  # type: ignore[misc]
             options["batch_size"],
             drop_last=options["drop_last"] or together,
             shard=together,
+            same=self._same_of(name),
             **{"seed": options.get("seed") or 0, **self.options},
         )
         return DealtBatches(part.sampler, num_ranks) if together else part.sampler
