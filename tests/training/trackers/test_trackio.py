@@ -56,5 +56,6 @@ def test_two_folders_of_one_name_are_two_runs(tmp_path, trackio):
     assert len(trackio.rows) == 2
 
 
-def test_where_it_writes(tmp_path, trackio):
+@pytest.mark.usefixtures("trackio")
+def test_where_it_writes(tmp_path):
     assert make_tracker("trackio").folder(tmp_path / "run") == tmp_path / "data"
