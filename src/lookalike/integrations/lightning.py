@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils.data import DataLoader
 
+from lookalike.integrations.meter import MiningMeter
 from lookalike.integrations.warm_start import embedding_batch, observe_all, own_batches
 from lookalike.utils.imports import needed_for
 from lookalike.utils.lengthless import refuse_stream
@@ -55,6 +56,7 @@ class HardNegatives(Callback):  # type: ignore[misc]
         self.sampler = sampler
         self._num_observed = 0  # batches of this epoch
         self._epoch_is_over = False
+        self._meter = MiningMeter()
         self._strategy: Any = None  # the trainer's, whose loaders pass through here
 
     def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
@@ -71,6 +73,7 @@ class HardNegatives(Callback):  # type: ignore[misc]
                 f"the sampler has warm_start=True, but {type(pl_module).__name__} has no method {STEP}(batch, "
                 f"batch_idx) to embed the training set with; {ADVICE.replace('training_step', STEP)}, without the loss."
             )
+        self._meter.read([self.sampler])  # begins the first epoch, with the warm start
         # Lightning begins to iterate over the loader before its hooks see it, but passes it through the strategy first.
         if self._strategy is not trainer.strategy:  # once, even if it fits several times
             self._strategy, process = trainer.strategy, trainer.strategy.process_dataloader
@@ -127,10 +130,15 @@ class HardNegatives(Callback):  # type: ignore[misc]
             return
         towers = {name: outputs[name] for name in TOWERS if name in outputs}
         self.sampler.observe(outputs["ids"], **towers)
+        if self.sampler.paired:
+            self._meter.note(towers["query"], towers["reference"])
+        else:
+            self._meter.note(towers["embeddings"][::2], towers["embeddings"][1::2])
         self._num_observed += 1
 
     def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:  # noqa: ARG002 - Lightning's signature
-        """Warn if nothing was observed."""
+        """Log what mining cost and brought to the trainer's loggers; warn if nothing was observed."""
+        pl_module.log_dict(self._meter.read([self.sampler]), rank_zero_only=True)
         if not self._num_observed:
             logger.warning("nothing was observed in a whole epoch, so no negatives are mined from it: %s.", ADVICE)
 

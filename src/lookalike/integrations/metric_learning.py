@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
 from lookalike.hashing import CENTER, SignHasher
+from lookalike.integrations.meter import MiningMeter
 from lookalike.integrations.warm_start import embedding_batch, observe_all, own_batches
 from lookalike.search import hamming_topk
 from lookalike.utils.checks import checked_bits, checked_positive
@@ -49,6 +50,7 @@ class HardNegatives:
             raise ValueError("trainers of pytorch-metric-learning take labelled samples: make the sampler from labels.")
         self.sampler = sampler
         self._ids: Tensor | None = None  # of the batch that is being trained on
+        self._meter = MiningMeter()
 
     def attach(self, trainer: Any) -> Self:
         """Give the trainer the sampler and listen to its loss; call it once, before `trainer.train`.
@@ -74,7 +76,15 @@ class HardNegatives:
         trainer.train = update_wrapper(partial(self._train, trainer, trainer.train), trainer.train)
         return self
 
+    def metrics(self) -> dict[str, float]:
+        """Return what mining cost and how hard batches were since the last call, by name, to log it.
+
+        Call it in the trainer's `end_of_epoch_hook`.
+        """
+        return self._meter.read([self.sampler])
+
     def _train(self, trainer: Any, train: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+        self._meter.read([self.sampler])  # begins the first epoch, with the warm start
         if self.sampler.wants_warm_start:
             self._warm_start(trainer)
         return train(*arguments, **options)
@@ -105,6 +115,7 @@ class HardNegatives:
     def _observe(self, _: nn.Module, arguments: tuple[Any, ...]) -> None:
         if self._ids is not None:
             self.sampler.observe(self._ids, arguments[0].detach())
+            self._meter.note(arguments[0][::2], arguments[0][1::2])  # anchor, positive, anchor, positive, ...
             self._ids = None
 
 

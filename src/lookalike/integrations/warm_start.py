@@ -66,7 +66,7 @@ def observe_all(
     """
     began, before = time.perf_counter(), copy.deepcopy(sampler.state_dict())
     try:
-        with undisturbed(modules), progress_bar("warm start", len(loader), shown=shown) as bar:
+        with sampler.mining_time, undisturbed(modules), progress_bar("warm start", len(loader), shown=shown) as bar:
             for batch in loader:
                 sampler.observe(**embed(batch))
                 bar.advance(1)

@@ -18,6 +18,7 @@ from lookalike.samplers.memory import Memory
 from lookalike.samplers.warm_start import WARM_HARDNESS, WarmStart, WarmStartMode
 from lookalike.utils import ranks
 from lookalike.utils.checks import checked_positive
+from lookalike.utils.stopwatch import Stopwatch
 from lookalike.utils.tensors import check_one_dimension, checked_ids, checked_towers
 
 if TYPE_CHECKING:
@@ -108,6 +109,7 @@ class EpochBatchSampler(BatchSampler):
         self._agreed_on: int | None = None  # the last epoch for which the ranks were found to agree
         self._lengths: dict[int, int] = {}
         self._warned_of_missing = False
+        self.mining_time = Stopwatch()  # observing and composing; on a GPU, what of it the host waits for
         len(self)  # raises an error if no epoch can be composed
 
     @property
@@ -170,7 +172,7 @@ class EpochBatchSampler(BatchSampler):
         if self._current.place.is_finished:
             self._current.begin(self.epoch + 1)
         if self._current.batches is None or self._agreed_on != self.epoch:
-            with ranks.failing_together():
+            with self.mining_time, ranks.failing_together():
                 self._begin()
         return self._current.iterate(self._renew)
 
@@ -206,8 +208,9 @@ class EpochBatchSampler(BatchSampler):
         if not self.pairing.self_pairs and len(np.unique(numbers.numpy())) != len(numbers):
             raise ValueError("a batch holds an id twice; observe each sample once, with the embedding to keep.")
         self._current.note_observed(numbers.tolist())
-        for tower, x in towers.items():
-            self._memory.write(tower, numbers, x.detach())
+        with self.mining_time:
+            for tower, x in towers.items():
+                self._memory.write(tower, numbers, x.detach())
 
     def synchronize(self) -> None:
         """Exchange what the ranks have observed, so that the state of any one of them is complete.

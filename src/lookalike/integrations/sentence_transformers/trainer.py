@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from transformers import TrainerCallback
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, get_last_checkpoint
 
+from lookalike.integrations.meter import MiningMeter
 from lookalike.integrations.sentence_transformers.dealing import DealtBatches
 from lookalike.integrations.sentence_transformers.embedding import embed_pairs, pairs_loader
 from lookalike.integrations.sentence_transformers.equal_texts import pair_sampler
@@ -83,6 +84,7 @@ class HardNegatives(TrainerCallback):  # type: ignore[misc]
         self._trainer: Any = None
         self._recorder = Recorder(self._begin, self._receive)
         self._num_observed = 0  # batches of this epoch
+        self._meter = MiningMeter()
         self._building = False  # whether the loader that is being made is the training loader
         self._checkpoint: Path | None = None  # to resume from
 
@@ -228,6 +230,7 @@ class HardNegatives(TrainerCallback):  # type: ignore[misc]
         if part.sampler is None:
             return
         part.sampler.observe(**self._observation(numbers, anchors, positives))
+        self._meter.note(anchors, positives)
         self._num_observed += 1
 
     @property
@@ -238,7 +241,7 @@ class HardNegatives(TrainerCallback):  # type: ignore[misc]
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **others: Any) -> None:  # noqa: ARG002 - transformers' signature
         """Listen to the loss; load the samplers' state if the run resumes, and embed the data if it does not."""
-        self._num_observed = 0
+        self._num_observed, self._meter = 0, MiningMeter()
         self._recorder.listen(self._losses(), self._model)
         if self._checkpoint is not None:
             self._load(self._checkpoint / _file_name())
@@ -276,7 +279,9 @@ class HardNegatives(TrainerCallback):  # type: ignore[misc]
             sampler.set_epoch(int((state.epoch or 0) + 1e-6))
 
     def on_epoch_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:  # noqa: ARG002 - transformers' signature
-        """Warn if nothing was observed."""
+        """Log what mining cost and brought, as the trainer logs its own metrics; warn if nothing was observed."""
+        if args.logging_strategy != "no":
+            self._trainer.log(self._meter.read(self.samplers.values()))
         if not self._num_observed:
             logger.warning(
                 "nothing was observed in a whole epoch, so no negatives are mined from it: %s must embed anchors, then "

@@ -86,7 +86,7 @@ class Reporter:
         for step, (loss, hardest) in enumerate(zip(losses, hardness, strict=True), first):
             part = schedule(step - 1, self._num_steps, self._settings.warmup)
             rate = self._settings.learning_rate * part
-            self._add(step, {"train/loss": loss, "train/hardest_negative": hardest, "train/learning_rate": rate})
+            self._add(step, {"train/loss": loss, "mining/hardest_negative": hardest, "train/learning_rate": rate})
 
     def epoch(self, metrics: EpochMetrics) -> None:
         """Report an epoch with its last step, and let trackers write everything until then."""

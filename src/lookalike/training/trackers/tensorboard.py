@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any
 
 from lookalike.utils.imports import optional_import
@@ -11,7 +12,7 @@ if TYPE_CHECKING:
 
     from lookalike.training.trackers.tracker import Row, Tracked
 
-FOLDER = "tensorboard"
+FOLDER, EVENTS = "tensorboard", "events.out.tfevents.*"
 COMPARED = ("test/recall@1", "test/mrr@10", "mining/share")  # beside the hyperparameters of a run
 KINDS = (bool, int, float, str)  # that TensorBoard's table of hyperparameters knows
 
@@ -33,7 +34,8 @@ class Adapter:
         from torch.utils.tensorboard.summary import hparams  # noqa: PLC0415 - as above
 
         folder = self.folder(run.out)
-        is_new = not any(folder.glob("events.*"))
+        is_new = not any(folder.glob(EVENTS))
+        _wait_for_a_later_name(folder)
         self._writer = SummaryWriter(str(folder), purge_step=None if is_new else run.next_step)
         config = {name: each if isinstance(each, KINDS) else str(each) for name, each in run.flat_config().items()}
         experiment, session, _ = hparams(config, dict.fromkeys(COMPARED, 0.0))  # type: ignore[no-untyped-call]
@@ -53,3 +55,9 @@ class Adapter:
     def close(self) -> None:
         """Close the file."""
         self._writer.close()
+
+
+def _wait_for_a_later_name(folder: Path) -> None:
+    """Wait for the next second, if need be: names begin with it, and TensorBoard reads files in their order."""
+    seconds = [int(each) for path in folder.glob(EVENTS) if (each := path.name.split(".")[3]).isdigit()]
+    time.sleep(min(max(max(seconds, default=0) + 1 - time.time(), 0.0), 1.0))

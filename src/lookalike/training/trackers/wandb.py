@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from lookalike.training.trackers.tracker import Row, Tracked
 
 FOLDER, LAST_STEP = "wandb", "last_step.txt"
+PROMPT = {"x_transaction_log_flush_interval": 0.1}  # seconds, where a version knows it: what a killed run can lose
 
 
 class Adapter:
@@ -35,6 +36,8 @@ class Adapter:
         note = self.folder(run.out) / LAST_STEP
         note.parent.mkdir(parents=True, exist_ok=True)
         noted = note.read_text(encoding="utf-8") if note.exists() else ""
+        known = getattr(self._wandb.Settings, "model_fields", {})
+        prompt = {name: value for name, value in PROMPT.items() if name in known}
         self._run = self._wandb.init(
             project=os.environ.get("WANDB_PROJECT", "lookalike"),
             id=run.identity,
@@ -44,7 +47,7 @@ class Adapter:
             config=run.config,
             resume="allow",
             reinit="create_new",
-            settings=self._wandb.Settings(console="off"),
+            settings=self._wandb.Settings(console="off", **prompt),
         )
         self._last_step = os.open(note, os.O_WRONLY | os.O_CREAT, 0o666)
         return max(int(self._run.step), int(noted) + 1 if noted.strip().isdigit() else 0)
@@ -57,7 +60,7 @@ class Adapter:
             os.write(self._last_step, b"%-20d" % row.step)  # over the last one, so that no kill leaves the file empty
 
     def flush(self) -> None:
-        """Do nothing: another process has the rows already, and outlives this one."""
+        """Do nothing: wandb's own process has the rows, and writes them at once."""
 
     def close(self) -> None:
         """Finish the run."""
