@@ -79,7 +79,9 @@ def test_search_by_text_and_by_id_opens_samples_with_the_keyboard(browser, clien
     browser.press("Enter")
     browser.wait_for("document.querySelector('.anchor')?.textContent.includes('#17')")
     typed(browser, "#5")
-    browser.wait_for("location.hash.startsWith('#search') && document.querySelector('.item')?.textContent.includes('#5')")
+    browser.wait_for(
+        "location.hash.startsWith('#search') && document.querySelector('.item')?.textContent.includes('#5')"
+    )
     typed(browser, "nowhere")
     browser.wait_for("document.querySelector('.empty')?.textContent.startsWith('Nothing found')")
 
@@ -116,7 +118,8 @@ def test_a_marked_negative_becomes_a_positive_and_clicks_do_what_keys_do(browser
     browser.wait_for("document.getElementById('marks').textContent === '1'")
     browser.wait_for("document.querySelector('.tag') !== null")
     sections = browser.evaluate(
-        "[...document.querySelectorAll('section')].map((s) => [...s.querySelectorAll('.meta a')].map((a) => a.textContent))"
+        "[...document.querySelectorAll('section')]"
+        ".map((s) => [...s.querySelectorAll('.meta a')].map((a) => a.textContent))"
     )
     assert "#3" not in sections[0]
     assert "#3" in sections[1]
@@ -132,7 +135,8 @@ def test_the_distance_filter_narrows_the_negatives(browser, client):
     )
     browser.wait_for(f"!{ITEMS}[0].textContent.includes('#3') && document.getElementById('low').value === '30'")
     distances = browser.evaluate(
-        "[...document.querySelector('section').querySelectorAll('.meta')].map((m) => parseInt(m.textContent.match(/(\\d+) bits/)[1]))"
+        "[...document.querySelector('section').querySelectorAll('.meta')]"
+        ".map((m) => parseInt(m.textContent.match(/(\\d+) bits/)[1]))"
     )
     assert len(distances) > 0
     assert min(distances) >= 30
