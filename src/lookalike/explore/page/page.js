@@ -68,7 +68,7 @@ function pairItem(pair, index) {
   const why = make("div", { className: "why" });
   if (pair.distance !== undefined) {
     why.append(make("b", { textContent: `${pair.distance} bits apart` }), make("span", { textContent: cosine(pair.cosine) }));
-    if (pair.positive_distances) why.append(make("span", { textContent: `positives at ${pair.positive_distances.join(", ")}` }));
+    if (pair.positive_distances) why.append(make("span", { textContent: `own positives at ${pair.positive_distances.join(", ")}` }));
     why.append(sameButton(pair.first.id, pair.second.id));
   } else {
     why.append(make("button", {
