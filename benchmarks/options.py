@@ -18,10 +18,11 @@ PAGES = {  # that tell more about a command
     "analyze": "analysis.md",
     "plan": "strategy.md",
     "report": "report.md",
+    "explore": "explore.md",
     "data": "data.md",
 }
 CLASSES = {  # the options of a table: module and class
-    **{name: (name, "Options") for name in ("train", "compare", "mine", "analyze", "plan", "report", "demo")},
+    **{name: (name, "Options") for name in ("train", "compare", "mine", "analyze", "plan", "report", "explore", "demo")},
     "data_check": ("data", "Options"),
     "bench_search": ("bench", "SearchOptions"),
     "bench_batches": ("bench", "Options"),

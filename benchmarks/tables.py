@@ -27,6 +27,7 @@ PAGES = (
     "docs/data.md",
     "docs/results.md",
     "docs/mining.md",
+    "docs/explore.md",
     "docs/index.md",
     "docs/cli.md",
     "docs/design.md",
@@ -345,6 +346,20 @@ def _observe() -> str:
     return f"{markdown(['towers', 'rows hashed at a time', '`observe`'], rows)}\n\n{note}"
 
 
+def _explore() -> str:
+    result = record.read("explore")
+    settings, busy = result["settings"], ", meanwhile"
+    found = {row["request"]: f"{row['median_ms']:.0f} ms, {row['worst_ms']:.0f} ms" for row in result["rows"]}
+    rows = [[name, cell, found.get(name + busy, "")] for name, cell in found.items() if not name.endswith(busy)]
+    note = (
+        f"Median and worst of {settings['repeats']} requests, {settings['n']:,} samples with texts and labels, "
+        f"{settings['bits']} bits, {result['machine']['cores']} cores; the background searches with "
+        f"{settings['threads']} thread{'s' * (settings['threads'] > 1)} and takes {result['suspects_seconds']:.0f} s; "
+        f"the server starts in {result['start_seconds']:.0f} s; from `benchmarks/results/explore.json`."
+    )
+    return f"{markdown(['request', 'answered in', 'while the background works'], rows)}\n\n{note}"
+
+
 def _mine() -> str:
     result = record.read("mine")
     settings = result["settings"]
@@ -450,6 +465,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "plan": _plan,
     "msmarco": _msmarco,
     "observe": _observe,
+    "explore": _explore,
     "gains": _gains,
     "mine": _mine,
     "mine_timed": _mine_timed,

@@ -13,7 +13,12 @@ from lookalike.explore.session import Session
 from lookalike.explore.sources import explored_file
 
 PATIENCE = 60  # seconds
-ODD = ["<script>alert(1)</script>", "</script><img src=x onerror=alert(1)>", "Übergrößenträger  ΣΊΣΥΦΟΣ", "日本語 テキスト"]
+ODD = [
+    "<script>alert(1)</script>",
+    "</script><img src=x onerror=alert(1)>",
+    "Übergrößenträger  ΣΊΣΥΦΟΣ",
+    "日本語 テキスト",
+]
 
 
 def write_embeddings(folder, n=60, per_label=3, dim=16):

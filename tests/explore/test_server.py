@@ -90,7 +90,9 @@ def test_likely_false_negatives_come_first_and_marks_count_at_once(tmp_path):
         assert not {3, 4, 5} & {each["id"] for each in after["negatives"]}  # the labels are one
         assert {3, 4, 5} <= {each["id"] for each in after["positives"]}
         assert [each["marked"] for each in after["positives"] if each["id"] == 3] == [True]
-        assert all({0, 3} != {each["first"]["id"], each["second"]["id"]} for each in client.json("api/suspects")["pairs"])
+        assert all(
+            {0, 3} != {each["first"]["id"], each["second"]["id"]} for each in client.json("api/suspects")["pairs"]
+        )
         assert client.json("api/marks")["pairs"][0]["second"]["id"] == 3
         with pytest.raises(ValueError, match="in use"):
             Session(explored(folder, labels="labels.txt"))
@@ -126,7 +128,9 @@ def test_marks_are_only_made_by_post(client):
     assert client.ask("api/mark")[0] == 405
 
 
-@pytest.mark.parametrize(("n", "per_label", "labels"), [(2, 1, None), (2, 2, "labels.txt"), (9, 9, "labels.txt"), (9, 3, None)])
+@pytest.mark.parametrize(
+    ("n", "per_label", "labels"), [(2, 1, None), (2, 2, "labels.txt"), (9, 9, "labels.txt"), (9, 3, None)]
+)
 def test_small_sets(tmp_path, n, per_label, labels):
     folder = write_embeddings(tmp_path, n, per_label)
     with serving(explored(folder, **({} if labels is None else {"labels": labels}))) as client:

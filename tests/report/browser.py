@@ -100,6 +100,32 @@ class Browser:
         assert "exceptionDetails" not in answer, answer["exceptionDetails"]
         return answer["result"].get("value")
 
+    def wait_for(self, expression):
+        """Wait until a JavaScript expression is true."""
+        milliseconds = 1000 * PATIENCE
+        found = self.evaluate(
+            f"""new Promise((resolve) => {{
+                const began = Date.now();
+                const look = () => {{
+                    if ({expression}) resolve(true);
+                    else if (Date.now() - began > {milliseconds}) resolve(false);
+                    else setTimeout(look, 10);
+                }};
+                look();
+            }})"""
+        )
+        if not found:
+            raise TimeoutError(f"{expression} did not become true within {PATIENCE} s")
+
+    def press(self, *keys):
+        """Press keys one after the other, as a person does: "j", "Enter", "ArrowDown"."""
+        for key in keys:
+            text = {"Enter": "\r"}.get(key, key if len(key) == 1 else "")
+            code = {"Enter": 13, "Escape": 27, "Tab": 9, "ArrowDown": 40, "ArrowUp": 38}.get(key, 0)
+            event = {"key": key, "text": text, "windowsVirtualKeyCode": code}
+            self.call("Input.dispatchKeyEvent", type="keyDown", **event)
+            self.call("Input.dispatchKeyEvent", type="keyUp", key=key, windowsVirtualKeyCode=code)
+
     def screenshot(self, path, clip=None):
         """Write a PNG of the whole page, or of a part: x, y, width, height."""
         x, y, width, height = clip or self.evaluate("[0, 0, innerWidth, document.documentElement.scrollHeight]")

@@ -15,7 +15,7 @@ from lookalike.report.gallery import picture
 from lookalike.report.text import printable, shortened
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from torch import Tensor
 
@@ -83,10 +83,10 @@ class Content:
             return []
         order, labels = self._by_label
         first, last = np.searchsorted(labels, [label, label + 1])
-        return order[first : min(last, first + most)].tolist()
+        return [int(i) for i in order[first : min(last, first + most)]]
 
     def search(self, query: str, most: int) -> list[int]:
-        """Find samples: by id (`12`, `#12`), by label (`label:7`, `label:name`), then by a part of a text or label.
+        """Find samples by id (`#12`), by label (`label:name`), or by a part of a text or label; `12` is an id as well.
 
         Args:
             query: What was typed.
@@ -97,6 +97,8 @@ class Content:
         number = query.removeprefix("#")
         if number.isascii() and number.isdigit() and len(number) < 19 and int(number) < self.n:
             found[int(number)] = None
+            if query.startswith("#"):
+                return list(found)
         word, _, rest = query.partition(":")
         only_label = word.casefold() == "label" and bool(rest.strip())
         for label in self._labels_called(rest.strip() if only_label else query, numbers=only_label):
@@ -117,9 +119,9 @@ class Content:
     def _text(self, tower: str, i: int) -> str:
         return shortened(printable(" ".join(str(self._item(tower, i)).split())), LONGEST_TEXT)
 
-    def _all_texts(self, tower: str) -> Any:
-        for ids in torch.arange(self.n).split(CHUNK):
-            yield from map(str, self._views[tower](ids))
+    def _all_texts(self, tower: str) -> Iterator[str]:
+        for first in range(0, self.n, CHUNK):
+            yield from map(str, self._views[tower](torch.arange(first, min(self.n, first + CHUNK))))
 
 
 def _kind(item: Any) -> str:

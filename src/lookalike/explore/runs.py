@@ -103,7 +103,8 @@ def _codes(
     towers = ("reference",) if part.pairs is None else ("query", "reference")
     codes = [encode(embed_part(model, part, tower, progress=progress).cpu(), bits, seed) for tower in towers]
     with contextlib.suppress(OSError), replacing(folder.codes) as temporary, temporary.open("wb") as file:
-        np.savez(file, key=np.array(key), **{name: part.numpy() for name, part in zip(towers, codes, strict=True)})
+        arrays: dict[str, Any] = dict(zip(towers, (each.numpy() for each in codes), strict=True))
+        np.savez(file, key=np.array(key), **arrays)
     return (codes[0], None) if part.pairs is None else (codes[0], codes[1])
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,6 +22,7 @@ from lookalike.utils.progress import working
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from pathlib import Path
 
     from torch import Tensor
 
@@ -79,8 +79,8 @@ def explored_file(
     file = path.with_name(path.name.split(":")[0]) if not path.exists() else path
     if file.suffix in (".jsonl", ".json", ".csv", ".tsv", ".txt"):
         raise ValueError(
-            f"{file} holds texts, and the page compares embeddings: give a run, or embeddings ({', '.join(READERS)}) with "
-            f"texts={file.name}."
+            f"{file} holds texts, and the page compares embeddings: give a run, or embeddings "
+            f"({', '.join(READERS)}) with texts={file.name}."
         )
     x = load_embeddings(path)
     n = len(x)
@@ -118,7 +118,9 @@ def _unit_rows(x: Array, path: Path) -> Tensor:
     rows = torch.from_numpy(np.array(x, np.float32))
     norms = rows.norm(dim=1)
     if bool((norms == 0).any()):
-        raise ValueError(f"{path}, row {int((norms == 0).nonzero()[0])} is zero, which has no neighbours; leave it out.")
+        raise ValueError(
+            f"{path}, row {int((norms == 0).nonzero()[0])} is zero, which has no neighbours; leave it out."
+        )
     return normalize(rows, dim=1)
 
 

@@ -37,7 +37,9 @@ class Suspects(NamedTuple):
 
     pairs: Array  # int64 [m, 2]
     distances: Array  # int32 [m]
-    positives: Array  # int32 [m, 2], distance of each to its nearest positive, or the median; -1 if there is none at all
+    positives: (
+        Array  # int32 [m, 2], distance of each to its nearest positive, or the median; -1 if there is none at all
+    )
 
 
 class SuspectSearch:

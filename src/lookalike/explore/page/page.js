@@ -11,6 +11,7 @@ let filter = { low: 0, high: null };
 let undoable = []; // marks of this page, the last one last
 let loading = 0; // the number of the newest request: answers to older ones are dropped
 let timer = 0;
+let deciding = Promise.resolve();
 
 function make(tag, properties = {}, ...children) {
   const { dataset, ...others } = properties;
@@ -67,7 +68,7 @@ function pairItem(pair, index) {
   const why = make("div", { className: "why" });
   if (pair.distance !== undefined) {
     why.append(make("b", { textContent: `${pair.distance} bits apart` }), make("span", { textContent: cosine(pair.cosine) }));
-    if (pair.positive_distances) why.append(make("span", { textContent: `positives at ${pair.positive_distances.join(", ")}` }));
+    if (pair.positive_distances) why.append(make("span", { textContent: `own positives at ${pair.positive_distances.join(", ")}` }));
     why.append(sameButton(pair.first.id, pair.second.id));
   } else {
     why.append(make("button", {
@@ -225,35 +226,35 @@ function route(selected = 0) {
   return load(`api/suspects?k=${PAGE}`, (content) => showSuspects(content, selected));
 }
 
+// Decisions are taken one after the other, each on the list that the one before has left.
+function queued(decision) {
+  deciding = deciding.then(decision).catch((error) => say(error.message));
+}
+
 async function decide(first, second, same) {
   const body = JSON.stringify({ first, second, same });
   const selected = view.selected || 0;
-  try {
-    const answer = await ask("api/mark", { method: "POST", headers: { "content-type": "application/json" }, body });
-    document.getElementById("marks").textContent = answer.marks.toLocaleString("en");
-    await route(selected);
-    return true;
-  } catch (error) {
-    say(error.message);
-    return false;
-  }
-}
-
-async function mark(first, second) {
-  if (!(await decide(first, second, true))) return;
-  undoable.push([first, second]);
-  say(`Marked #${first} and #${second} as the same.`, true);
-}
-
-async function unmark(first, second) {
-  if (!(await decide(first, second, false))) return;
+  const answer = await ask("api/mark", { method: "POST", headers: { "content-type": "application/json" }, body });
   undoable = undoable.filter(([a, b]) => a !== first || b !== second);
-  say(`#${first} and #${second} are not marked any more.`);
+  if (same) undoable.push([first, second]);
+  document.getElementById("marks").textContent = answer.marks.toLocaleString("en");
+  say(same ? `Marked #${first} and #${second} as the same.` : `#${first} and #${second} are not marked any more.`, same);
+  await route(selected);
+}
+
+const mark = (first, second) => queued(() => decide(first, second, true));
+const unmark = (first, second) => queued(() => decide(first, second, false));
+
+function markSelected() {
+  queued(() => {
+    const current = view.items[view.selected || 0];
+    if (current && current.second !== null && view.name !== "marked") return decide(current.first, current.second, true);
+    return say("There is no pair to mark here: choose a negative.");
+  });
 }
 
 function undoLast() {
-  if (!undoable.length) return say("There is nothing to undo.");
-  return unmark(...undoable[undoable.length - 1]);
+  queued(() => (undoable.length ? decide(...undoable[undoable.length - 1], false) : say("There is nothing to undo.")));
 }
 
 function onKey(event) {
@@ -264,7 +265,7 @@ function onKey(event) {
   const current = view.items[view.selected || 0];
   const next = { j: 1, ArrowDown: 1, ArrowRight: 1, k: -1, ArrowUp: -1, ArrowLeft: -1 }[event.key];
   if (next) select((view.selected || 0) + (main.contains(document.activeElement) ? next : 0));
-  else if (event.key === "s") { if (current && current.second !== null && view.name !== "marked") mark(current.first, current.second); else say("There is no pair to mark here: choose a negative."); }
+  else if (event.key === "s") markSelected();
   else if (event.key === "u") undoLast();
   else if (event.key === "Enter" && current && event.target === current.item) location.hash = `#sample/${current.open}`;
   else if (event.key === "f") location.hash = "#suspects";

@@ -1,0 +1,150 @@
+"""The page in a real browser: search, marking, keys, marks that survive a reload; on a desk and on a phone."""
+
+import json
+
+import pytest
+
+from lookalike.negatives.same import read_same
+from tests.explore.serving import ODD, explored, serving, write_embeddings
+from tests.report.browser import find_chromium
+
+pytestmark = pytest.mark.skipif(find_chromium() is None, reason="needs Chromium: apt-get install chromium")
+
+ITEMS = "[...document.querySelectorAll('.item')]"
+IDS = f"{ITEMS}.map((item) => [...item.querySelectorAll('.meta a')].map((a) => Number(a.textContent.slice(1))))"
+CONTRAST = """(() => {
+    const part = v => (v /= 255) <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4;
+    const light = c => c.match(/\\d+/g).slice(0, 3).map(Number).map(part)
+        .reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
+    const ratio = (a, b) => (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
+    const card = light(getComputedStyle(document.querySelector('.item')).backgroundColor);
+    return [card, ...[...document.querySelectorAll('.item .text, .item .meta, .item a, .why b, .same')]
+        .map(e => ratio(light(getComputedStyle(e).color), card))];
+})()"""
+
+
+@pytest.fixture
+def client(tmp_path):
+    folder = write_embeddings(tmp_path)
+    with serving(explored(folder, labels="labels.txt", texts="texts.txt")) as client:
+        yield client
+
+
+def opened(browser, client, place="", **screen):
+    browser.show("about:blank", width=1280)
+    browser.show(client.address + place, **{"width": 1280, "height": 800, **screen})
+    browser.wait_for(f"{ITEMS}.length > 0")
+
+
+def typed(browser, text):
+    browser.press("/")
+    browser.wait_for("document.activeElement.id === 'query'")
+    browser.evaluate("document.getElementById('query').value = ''")
+    browser.call("Input.insertText", text=text)
+    browser.press("Enter")
+
+
+def marks_shown(browser):
+    return browser.evaluate("document.getElementById('marks').textContent")
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize("place", ["#suspects", "#sample/0", "#search/text"])
+def test_everything_fits_and_nothing_complains(browser, client, place, width, dark):
+    opened(browser, client, place, width=width, dark=dark)
+    assert browser.messages == []
+    assert all(url.startswith(client.address) for url in browser.requests)
+    assert browser.evaluate("document.documentElement.scrollWidth") <= width
+    card, *ratios = browser.evaluate(CONTRAST)
+    assert (card < 0.05) == dark
+    assert min(ratios) >= 4.5
+
+
+def test_texts_are_shown_and_never_run(browser, client):
+    opened(browser, client, "#sample/0")
+    assert browser.evaluate("document.querySelector('.anchor .text').textContent") == ODD[0]
+    typed(browser, "</script>")
+    browser.wait_for("document.querySelector('.intro')?.textContent.includes('2 samples')")
+    assert browser.evaluate(f"{ITEMS}.map((item) => item.querySelector('.text').textContent)") == ODD[:2]
+    assert browser.evaluate("document.querySelectorAll('main img, main script').length") == 0
+    assert browser.messages == []
+
+
+def test_search_by_text_and_by_id_opens_samples_with_the_keyboard(browser, client):
+    opened(browser, client)
+    typed(browser, "NUMBER 17")
+    browser.wait_for("document.querySelector('.intro')?.textContent.startsWith('1 samples')")
+    assert browser.evaluate(IDS) == [[17]]
+    browser.press("Enter")
+    browser.wait_for("document.querySelector('.anchor')?.textContent.includes('#17')")
+    typed(browser, "#5")
+    browser.wait_for(
+        "location.hash.startsWith('#search') && document.querySelector('.item')?.textContent.includes('#5')"
+    )
+    typed(browser, "nowhere")
+    browser.wait_for("document.querySelector('.empty')?.textContent.startsWith('Nothing found')")
+
+
+def test_keys_move_mark_and_undo_and_marks_survive_a_reload(browser, client):
+    opened(browser, client)
+    pairs = browser.evaluate(IDS)
+    assert {frozenset(pair) for pair in pairs[:2]} == {frozenset((0, 3)), frozenset((1, 4))}
+    browser.press("j", "ArrowDown", "k")
+    assert browser.evaluate(f"{ITEMS}.indexOf(document.activeElement)") == 1
+    outline = browser.evaluate("getComputedStyle(document.activeElement).outlineStyle")
+    assert outline == "solid"
+    browser.press("s")
+    browser.wait_for("document.getElementById('marks').textContent === '1'")
+    path = client.session.marks_path
+    assert read_same(path, 60).tolist() == [sorted(pairs[1])]
+    browser.wait_for(f"!JSON.stringify({IDS}).includes({json.dumps(json.dumps(pairs[1], separators=(',', ':')))})")
+    browser.press("s", "s")  # each the pair that is selected once the one before has left the list
+    browser.wait_for("document.getElementById('marks').textContent === '3'")
+    browser.press("u", "u")
+    browser.wait_for("document.getElementById('marks').textContent === '1'")
+    assert read_same(path, 60).tolist() == [sorted(pairs[1])]
+    opened(browser, client, "#marked")
+    assert marks_shown(browser) == "1"
+    assert browser.evaluate(IDS) == [sorted(pairs[1])]
+    assert str(path) in browser.evaluate("document.getElementById('use').textContent")
+
+
+def test_a_marked_negative_becomes_a_positive_and_clicks_do_what_keys_do(browser, client):
+    opened(browser, client, "#sample/0", width=390, height=844)
+    first = browser.evaluate(f"{IDS}[0][0]")
+    assert first == 3
+    browser.evaluate("document.querySelector('.item .same').click()")
+    browser.wait_for("document.getElementById('marks').textContent === '1'")
+    browser.wait_for("document.querySelector('.tag') !== null")
+    sections = browser.evaluate(
+        "[...document.querySelectorAll('section')]"
+        ".map((s) => [...s.querySelectorAll('.meta a')].map((a) => a.textContent))"
+    )
+    assert "#3" not in sections[0]
+    assert "#3" in sections[1]
+    browser.evaluate("document.querySelector('#status button').click()")
+    browser.wait_for("document.getElementById('marks').textContent === '0'")
+
+
+def test_the_distance_filter_narrows_the_negatives(browser, client):
+    opened(browser, client, "#sample/0")
+    browser.evaluate(
+        "(() => { const s = document.getElementById('low'); s.value = 30; s.dispatchEvent(new Event('input'));"
+        "s.dispatchEvent(new Event('change')); })()"
+    )
+    browser.wait_for(f"!{ITEMS}[0].textContent.includes('#3') && document.getElementById('low').value === '30'")
+    distances = browser.evaluate(
+        "[...document.querySelector('section').querySelectorAll('.meta')]"
+        ".map((m) => parseInt(m.textContent.match(/(\\d+) bits/)[1]))"
+    )
+    assert len(distances) > 0
+    assert min(distances) >= 30
+
+
+def test_help_opens_and_closes(browser, client):
+    opened(browser, client)
+    browser.press("?")
+    browser.wait_for("document.getElementById('help').open")
+    browser.press("Escape")
+    browser.wait_for("!document.getElementById('help').open")

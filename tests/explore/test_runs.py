@@ -1,0 +1,118 @@
+"""Runs to explore: codes are kept, batches are those that the sampler composes, and pairs have two sides."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+import torch
+
+from lookalike.explore import runs
+from lookalike.explore.mates import Mates
+from lookalike.explore.runs import explored_run
+from lookalike.training.run import train
+from lookalike.training.settings import Settings
+from tests.explore.serving import serving
+from tests.toys import write_glyph_file
+
+SMALL = {"epochs": 1, "pairs_per_batch": 8, "bits": 64}
+NETWORK = {"width": 8, "dim": 32}
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs")
+    data = write_glyph_file(folder / "own.npz", classes=60)
+    train(str(data), Settings(**SMALL), out=folder / "lsh", model=NETWORK, progress=False)
+    train(str(data), Settings(**{**SMALL, "sampler": "random"}), out=folder / "random", model=NETWORK, progress=False)
+    return folder
+
+
+@pytest.fixture
+def run(made, tmp_path):
+    return shutil.copytree(made / "lsh", tmp_path / "lsh")
+
+
+def test_the_second_start_embeds_nothing_unless_the_model_has_changed(run, monkeypatch):
+    first = explored_run(run)
+    assert first.neighbours.bits == 64
+
+    def refuse(*_, **__):
+        raise AssertionError("embedded again")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(runs, "embed_part", refuse)
+        patch.setattr(runs, "load_run_model", refuse)
+        second = explored_run(run)
+        assert torch.equal(first.neighbours.query, second.neighbours.query)
+        weights = next(run.glob("model/*.safetensors"))
+        weights.write_bytes(weights.read_bytes())
+        with pytest.raises(AssertionError, match="embedded again"):
+            explored_run(run)
+    (run / "explore.npz").write_bytes(b"PK damaged")
+    assert torch.equal(explored_run(run).neighbours.query, first.neighbours.query)
+    assert explored_run(run, bits=128).neighbours.bits == 128
+
+
+@pytest.mark.parametrize("name", ["lsh", "random"])
+def test_batch_mates_are_those_of_a_composed_epoch(made, name):
+    explored = explored_run(made / name)
+    with serving(explored) as client:
+        answer = client.json("api/sample/0")
+        assert answer["mates_note"].startswith("Batch ")
+        assert ("random" in answer["mates_note"]) == (name == "random")
+        labels = [each["label"] for each in answer["mates"]]
+        assert answer["sample"]["label"] not in labels
+        assert 2 <= len(labels) <= 14  # two of each of seven other pairs, or fewer in the last batch
+        distances = [each["distance"] for each in answer["mates"]]
+        assert distances == sorted(distances)
+        status, headers, png = client.ask("image/sample/0")
+        assert (status, headers["content-type"], png[:4]) == (200, "image/png", b"\x89PNG")
+        assert client.ask("image/query/0")[0] == client.ask("image/sample/99999")[0] == 404
+    assert json.loads((made / name / "same.jsonl").read_text().splitlines()[0])["checksum"] == explored.checksum
+
+
+def test_pairs_show_both_sides(tmp_path):
+    rows = [{"query": f"question {i} about {i % 7}", "reference": f"answer {i}"} for i in range(40)]
+    data = tmp_path / "pairs.jsonl"
+    data.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    explored = _paired(data)
+    with serving(explored, tmp_path / "m.jsonl") as client:
+        found = client.json("api/search?q=answer+17")["samples"]
+        assert found[0]["views"]["query"].startswith("question 17")
+        answer = client.json(f"api/sample/{found[0]['id']}")
+        assert [each["id"] for each in answer["positives"]] == [found[0]["id"]]  # its own reference
+        assert len(answer["negatives"]) == explored.content.n - 1
+        assert client.json("api/suspects")["problem"] == ""
+
+
+def _paired(data):
+    """Pairs of texts with codes of their own: no text model is needed."""
+    from lookalike.data import DataSource
+    from lookalike.explore.content import Content
+    from lookalike.explore.neighbours import Neighbours
+    from lookalike.explore.sources import Explored
+
+    part = DataSource("texts", str(data), {"test_share": 0.2}).load().train
+    codes = torch.randint(0, 256, (2, part.pairs, 8), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
+    return Explored(
+        title="pairs",
+        source=data,
+        content=Content(part.pairs, runs._views(part), None),
+        neighbours=Neighbours(codes[0], codes[1], np.arange(part.pairs)),
+        marks=data.with_suffix(".same.jsonl"),
+        checksum=None,
+        use="lookalike train texts ... --same",
+    )
+
+
+def test_unfinished_runs_are_refused(run):
+    (run / "result.json").unlink()
+    with pytest.raises(ValueError, match="no finished run"):
+        explored_run(run)
+
+
+def test_a_sample_in_no_batch_has_no_mates():
+    mates = Mates(np.array([0, 1, 3, 4], np.int32), np.array([0, 2, 4]), 5)
+    assert mates.of(2)[0] == -1
+    assert (mates.of(4)[0], mates.of(4)[1].tolist()) == (1, [3])
