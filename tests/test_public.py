@@ -29,9 +29,11 @@ NAMES = [
     "compare",
     "compose_batches",
     "evaluate",
+    "export_model",
     "hamming_topk",
     "hard_negatives",
     "hardest_positives",
+    "load_model",
     "mine_hard_negatives",
     "train",
 ]
