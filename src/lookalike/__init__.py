@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from lookalike.training.advice import advise as advise
     from lookalike.training.comparison import compare as compare
     from lookalike.training.comparison_results import ComparisonResult as ComparisonResult
+    from lookalike.training.export import export_model as export_model
+    from lookalike.training.models import load_model as load_model
     from lookalike.training.results import EpochMetrics as EpochMetrics
     from lookalike.training.results import RunResult as RunResult
     from lookalike.training.run import train as train
@@ -57,9 +59,11 @@ _HOMES = {
     "compare": "lookalike.training.comparison",
     "compose_batches": "lookalike.batches",
     "evaluate": "lookalike.evaluation",
+    "export_model": "lookalike.training.export",
     "hamming_topk": "lookalike.search",
     "hard_negatives": "lookalike.negatives",
     "hardest_positives": "lookalike.negatives",
+    "load_model": "lookalike.training.models",
     "mine_hard_negatives": "lookalike.mining",
     "read_same": "lookalike.negatives.same",
     "train": "lookalike.training.run",
@@ -87,9 +91,11 @@ __all__ = [
     "compare",
     "compose_batches",
     "evaluate",
+    "export_model",
     "hamming_topk",
     "hard_negatives",
     "hardest_positives",
+    "load_model",
     "mine_hard_negatives",
     "read_same",
     "train",

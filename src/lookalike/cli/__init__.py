@@ -16,6 +16,7 @@ COMMANDS = {  # modules of this package
     "train": "Train an embedding model with hard negatives.",
     "compare": "Train with several samplers and seeds, and print a table.",
     "mine": "Find hard negatives for pairs of texts or for embeddings.",
+    "export": "Write the model of a run for other libraries and the Hub.",
     "analyze": "Compare the hard negatives found in bits with the true ones.",
     "plan": "Say which strategy suits a data set, or how many bits it takes.",
     "report": "Show runs, comparisons and analyses on one HTML page.",

@@ -3,12 +3,13 @@
 import torch
 from torch import Tensor, nn
 
+from lookalike.training.encoders.encoding import Encoder
 from lookalike.utils.checks import checked_positive
 
 GROUPS = 8  # of channels, for group normalisation
 
 
-class ConvNet(nn.Module):
+class ConvNet(Encoder):
     """A small convolutional network for grey images of 32 x 32 pixels.
 
     It uses group normalisation: in a batch of lookalikes, batch normalisation would subtract what they have in common,

@@ -9,11 +9,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from lookalike.training.encoders.encoding import Encoder
 from lookalike.utils.imports import import_timm
 from lookalike.utils.messages import first_line
 
 
-class ImageEncoder(nn.Module):
+class ImageEncoder(Encoder):
     """Embed images as the pooled features of a network, after normalising them as in its pretraining.
 
     Args:

@@ -6,14 +6,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
+from lookalike.training.encoders.encoding import Encoder
 from lookalike.training.encoders.transformers import cannot_load, checkpoint_activations
 from lookalike.utils.checks import checked_positive
 from lookalike.utils.imports import sentence_transformers
 
 
-class SentenceEncoder(nn.Module):
+class SentenceEncoder(Encoder):
     """Embed texts with a sentence-transformers model.
 
     Args:

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from lookalike.training.encoders.encoding import Encoder
 from lookalike.training.encoders.images import ImageEncoder
 from lookalike.utils.checks import checked_positive
 from lookalike.utils.imports import text_library
@@ -28,7 +29,7 @@ def checkpoint_activations(model: Any) -> None:
         model.gradient_checkpointing_enable({"use_reentrant": False})
 
 
-class TextEncoder(nn.Module):
+class TextEncoder(Encoder):
     """Embed a text as the mean of the last hidden states over its tokens.
 
     Args:
