@@ -9,6 +9,7 @@ The loop itself is in `lookalike.training.loop`.
 
 from __future__ import annotations
 
+import os
 import zlib
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import partial
