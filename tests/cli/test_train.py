@@ -55,6 +55,24 @@ def as_options(settings):
         yield from (f"--{flag}" if value else f"--no-{flag}",) if isinstance(value, bool) else (f"--{flag}", value)
 
 
+def test_the_run_and_its_baseline_are_reported_each_on_its_own(run_here, glyph_file, tmp_path):
+    more = ("--out", tmp_path / "a", "--baseline", "random", "--report-to", "tensorboard")
+    code, _, err = run_here("train", glyph_file, *QUICK, *more)
+    assert (code, err) == (0, "")
+    assert len(list(tmp_path.glob("*/tensorboard/events.*"))) == 2
+    assert "report_to" not in json.loads((tmp_path / "a" / "run.json").read_text())
+
+
+def test_an_unknown_tracker_is_one_line(run_here, glyph_file, tmp_path):
+    code, _, err = run_here("train", glyph_file, *QUICK, "--out", tmp_path / "a", "--report-to", "tensorbord")
+    assert code == 2
+    assert err == (
+        "lookalike: --report-to takes tensorboard, wandb, trackio or none, got 'tensorbord'; "
+        "did you mean 'tensorboard'?\n"
+    )
+    assert not (tmp_path / "a").exists()
+
+
 def test_a_line_tells_what_the_loss_masked(run_here, glyph_file):
     code, out, err = run_here("train", glyph_file, *QUICK, "--mask-above", "0.9")
     assert (code, err) == (0, "")

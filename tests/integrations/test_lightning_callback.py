@@ -23,6 +23,7 @@ pytestmark = [  # Lightning's advice
 ]
 
 SAMPLES, BATCHES = 120, 10
+METRICS = "lightning_logs/version_0/metrics.csv"
 QUIET = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False}
 
 
@@ -81,8 +82,7 @@ def fit(
         accelerator="cpu",
         default_root_dir=folder,
         callbacks=[callback or HardNegatives(sampler), *saving],
-        **QUIET,
-        **options,
+        **QUIET | options,
     )
     trainer.fit(module, loader, ckpt_path=checkpoint)
     return sampler
@@ -102,6 +102,22 @@ def test_batches_are_observed(package, paired, tmp_path):
     assert epochs[1] != epochs[2]
     assert sampler.epoch == 2
     assert all(stream.table.num_seen == SAMPLES for stream in sampler.memory.streams.values())
+
+
+def test_mining_is_logged_where_the_trainer_logs(tmp_path):
+    from lightning.pytorch.loggers import CSVLogger
+
+    logger = CSVLogger(tmp_path)
+    module = make_module("lightning.pytorch")
+    sampler = LSHBatchSampler(torch.arange(SAMPLES) // 2, SAMPLES // BATCHES, bits=64)
+    fit("lightning.pytorch", tmp_path, module, sampler=sampler, enable_checkpointing=False, logger=logger)
+    names, *rows = (line.split(",") for line in (tmp_path / METRICS).read_text().splitlines())
+    logged = [{name: float(value) for name, value in zip(names, row, strict=True) if value} for row in rows]
+    assert [row["epoch"] for row in logged] == [0, 1, 2]
+    assert [row["mining/bits"] for row in logged] == [64] * 3
+    assert all(0 < row["mining/share"] < 1 and row["mining/seconds"] > 0 for row in logged)
+    assert sum(row["mining/seconds"] for row in logged) == pytest.approx(sampler.mining_time.seconds, rel=1e-3)
+    assert all(-1 < row["mining/hardest_negative"] < 1 for row in logged)
 
 
 @pytest.mark.parametrize(

@@ -60,6 +60,20 @@ def test_every_sample_is_observed_with_its_own_embedding(workers):
     assert torch.allclose(torch.stack([observed[i] for i in range(120)]), expected, atol=1e-6)
 
 
+def test_a_hook_can_log_what_mining_cost_and_brought():
+    x, _ = clustered_embeddings(120, dim=16)
+    labels, logged = torch.arange(120) // 2, []
+    sampler = LSHBatchSampler(labels, 12, bits=64)
+    mining = HardNegatives(sampler)
+    trainer = make_trainer(x, labels, end_of_epoch_hook=lambda _: logged.append(mining.metrics()))
+    mining.attach(trainer)
+    trainer.train(num_epochs=2)
+    assert [each["mining/bits"] for each in logged] == [64, 64]
+    assert all(0 < each["mining/share"] < 1 for each in logged)
+    assert sum(each["mining/seconds"] for each in logged) == pytest.approx(sampler.mining_time.seconds)
+    assert logged[0]["mining/hardest_negative"] < logged[1]["mining/hardest_negative"] <= 1
+
+
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_warm_start_embeds_the_data_set(workers, caplog):
     x = clustered_embeddings(60, dim=16)[0].repeat_interleave(2, dim=0)

@@ -59,6 +59,18 @@ def test_batches_of_the_second_epoch_are_harder_than_the_trainers_own(trainer_of
     assert second > own_second + 0.05
 
 
+def test_mining_is_in_the_trainers_own_logs(trainer_of):
+    trainer = trainer_of(pairs(120))
+    mining = HardNegatives(bits=64).attach(trainer)
+    trainer.train()
+    logged = [each for each in trainer.state.log_history if "mining/seconds" in each]
+    assert [(each["epoch"], each["step"], each["mining/bits"]) for each in logged] == [(1.0, 10, 64), (2.0, 20, 64)]
+    assert all(0 < each["mining/share"] < 1 for each in logged)
+    seconds = sum(sampler.mining_time.seconds for sampler in mining.samplers.values())
+    assert sum(each["mining/seconds"] for each in logged) == pytest.approx(seconds)
+    assert logged[0]["mining/hardest_negative"] < logged[1]["mining/hardest_negative"] <= 1
+
+
 @pytest.mark.parametrize(
     ("make_loss", "negatives", "options"),
     [
