@@ -22,7 +22,9 @@ PAGES = {  # that tell more about a command
     "data": "data.md",
 }
 CLASSES = {  # the options of a table: module and class
-    **{name: (name, "Options") for name in ("train", "compare", "mine", "analyze", "plan", "report", "explore", "demo")},
+    **{
+        name: (name, "Options") for name in ("train", "compare", "mine", "analyze", "plan", "report", "explore", "demo")
+    },
     "data_check": ("data", "Options"),
     "bench_search": ("bench", "SearchOptions"),
     "bench_batches": ("bench", "Options"),
