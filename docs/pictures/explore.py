@@ -2,8 +2,8 @@
 
     python docs/pictures/explore.py
 
-The images are the built-in glyphs, of a run of one epoch with a small network. The texts are the Unicode names of letters,
-labelled by the plain letter and embedded by their trigrams.
+The images are the built-in glyphs, of a run of one epoch with a small network. The texts are the Unicode names of
+letters, labelled by the plain letter and embedded by their trigrams.
 """
 
 import sys

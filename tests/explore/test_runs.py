@@ -97,7 +97,6 @@ def _paired(data):
     codes = torch.randint(0, 256, (2, part.pairs, 8), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
     return Explored(
         title="pairs",
-        source=data,
         content=Content(part.pairs, runs._views(part), None),
         neighbours=Neighbours(codes[0], codes[1], np.arange(part.pairs)),
         marks=data.with_suffix(".same.jsonl"),

@@ -58,7 +58,6 @@ def explored_run(path: Path, *, bits: int | None = None, progress: bool = False)
     how = "random" if settings.sampler in WITHOUT_MINING else f"composed from these codes with {settings.strategy}"
     return Explored(
         title=path.resolve().name,
-        source=path,
         content=content,
         neighbours=neighbours,
         marks=folder.same,

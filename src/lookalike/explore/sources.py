@@ -38,7 +38,6 @@ class Explored:
     """Everything that the page shows."""
 
     title: str
-    source: Path
     content: Content
     neighbours: Neighbours
     marks: Path
@@ -98,7 +97,6 @@ def explored_file(
     own = np.arange(n) if numbers is None else numbers
     return Explored(
         title=file.name,
-        source=path,
         content=content,
         neighbours=Neighbours(codes, None, own),
         marks=file.with_name(f"{file.name}.same.jsonl"),

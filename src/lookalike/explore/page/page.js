@@ -216,10 +216,14 @@ function loadSample(id, selected) {
   return load(`api/sample/${encodeURIComponent(id)}?k=${PAGE}&min=${filter.low}${high}`, (content) => showSample(content, selected));
 }
 
+function decoded(text) {
+  try { return decodeURIComponent(text); } catch { return text; } // typed by hand
+}
+
 function route(selected = 0) {
   if (typeof selected !== "number") selected = 0;
-  const [name, ...rest] = decodeURIComponent(location.hash.slice(1)).split("/");
-  const text = rest.join("/");
+  const [name, ...rest] = location.hash.slice(1).split("/");
+  const text = decoded(rest.join("/"));
   if (name === "sample") return loadSample(text, selected);
   if (name === "search") { query.value = text; return load(`api/search?k=${PAGE}&q=${encodeURIComponent(text)}`, (content) => showSearch(content, text)); }
   if (name === "marked") return load(`api/marks?k=${PAGE}`, (content) => showMarked(content, selected));
