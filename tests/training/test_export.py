@@ -150,6 +150,6 @@ def test_the_hub_receives_the_folder(glyph_run, tmp_path, monkeypatch):
     assert calls == [("me/glyphs", {"private": True, "exist_ok": True}), "me/glyphs"]
     with pytest.raises(ValueError, match="push_to_hub= must be a repository such as me/my-model"):
         lookalike.export_model(glyph_run, tmp_path / "other", push_to_hub="a/b/c")
-    monkeypatch.setattr(hub, "HfApi", lambda: types.SimpleNamespace())
+    monkeypatch.setattr(hub, "HfApi", types.SimpleNamespace)
     with pytest.raises(OSError, match="is written but cannot be uploaded"):
         lookalike.export_model(glyph_run, tmp_path / "model", force=True, push_to_hub="me/glyphs")

@@ -79,10 +79,14 @@ def _card(name: str, columns: Sequence[str], model: str | None, record: dict[str
     statistics = [
         (each, *(_number(scores[group].get(each)) for group in scores)) for each in ("mean", "min", "median", "max")
     ]
+    named = ", ".join(f"`{column}`" for column in columns)
+    about = (
+        f"Pairs of texts with hard negatives, mined by lookalike: {number:,} rows in the format `{output_format}`, "
+        f"with the columns {named}."
+    )
     sections = [
         f"# {name}",
-        f"Pairs of texts with hard negatives, mined by lookalike: {number:,} rows in the format `{output_format}`, with "
-        f"the columns {', '.join(f'`{column}`' for column in columns)}.",
+        about,
         "## Train on it",
         f"```python\n{_snippet(name, output_format)}\n```",
         "## Counts",

@@ -132,7 +132,8 @@ def mine_hard_negatives(
         seed: Seed of random sampling; by default Python's global generator, as in sentence-transformers.
         device: Where to put models that are given by name; by default sentence-transformers chooses.
         output: Write the rows to this .jsonl or .parquet file, as they come, and a summary beside it; a name without a
-            suffix is a data set folder, with a card, that `datasets.load_dataset` reads. Keep what is encoded in a folder beside it, unless there is a `cache_folder`, until the file is complete.
+            suffix is a data set folder, with a card, that `datasets.load_dataset` reads. Keep what is encoded in a
+            folder beside it, unless there is a `cache_folder`, until the output is complete.
         force: Overwrite the output.
         source: Values to record in the summary, such as the file that the pairs come from.
 
@@ -232,8 +233,8 @@ def mine_hard_negatives(
                         if path.suffix:
                             write_summary(path, summary, selection, filters, search, **more)
                         else:
-                            more["output_format"] = output_format
                             record = summary_record(path, summary, selection, filters, search, **more)
+                            record["output_format"] = output_format
                             write_card(place, path.absolute().name, layout.columns, model_name, record)
         summary.show(console, num_negatives)
         if path is not None:
