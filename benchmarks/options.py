@@ -15,13 +15,14 @@ PAGES = {  # that tell more about a command
     "train": "training.md",
     "compare": "training.md",
     "mine": "mining.md",
+    "export": "models.md",
     "analyze": "analysis.md",
     "plan": "strategy.md",
     "report": "report.md",
     "data": "data.md",
 }
 CLASSES = {  # the options of a table: module and class
-    **{name: (name, "Options") for name in ("train", "compare", "mine", "analyze", "plan", "report", "demo")},
+    **{name: (name, "Options") for name in ("train", "compare", "mine", "export", "analyze", "plan", "report", "demo")},
     "data_check": ("data", "Options"),
     "bench_search": ("bench", "SearchOptions"),
     "bench_batches": ("bench", "Options"),

@@ -5,11 +5,11 @@ import torch
 
 pytest.importorskip("sentence_transformers")
 
-from sentence_transformers import SentenceTransformer  # noqa: E402 - after the check that it is installed
+from sentence_transformers import SentenceTransformer
 
-from lookalike import __version__  # noqa: E402
-from lookalike.integrations.sentence_transformers import HardNegatives  # noqa: E402
-from tests.integrations.texts import losses, make_trainer, pairs, save_tiny_model  # noqa: E402
+from lookalike import __version__
+from lookalike.integrations.sentence_transformers import HardNegatives
+from tests.integrations.texts import losses, make_trainer, pairs, save_tiny_model
 
 
 def test_saved_and_loaded_it_computes_the_same_embeddings(tmp_path):

@@ -79,7 +79,7 @@ class Options:
     input: Positional[str | None] = None
     """Pairs of texts: .jsonl, .json, .parquet, .tsv, .csv, or the folder or name of a data set."""
     output: Path | None = None
-    """File to write: .jsonl or .parquet; without a suffix, a data set folder with a card; for embeddings .npy or .parquet."""
+    """File to write: .jsonl or .parquet, or a folder with a card, without a suffix; for embeddings .npy or .parquet."""
     force: Flag = False
     """Overwrite the output."""
     device: Annotated[str | None, Hint(default="a GPU if there is one", value="NAME")] = None
