@@ -165,8 +165,8 @@ def checked_output(
         return None
     path = Path(output)
     if path.suffix not in (*suffixes, "") or not (path.suffix or folders):
-        more = ", or have no suffix for a data set folder" if folders else ""
-        raise ValueError(f"output must end in {' or '.join(suffixes)}{more}, got {path.name}.")
+        more = "; without a suffix it is a data set folder" if folders else ""
+        raise ValueError(f"output must end in {' or '.join(suffixes)}, got {path.name}{more}.")
     for each in _files(path):
         _refuse_existing(each, force=force)
     if path.suffix and path.is_dir():
