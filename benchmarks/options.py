@@ -15,6 +15,7 @@ PAGES = {  # that tell more about a command
     "train": "training.md",
     "compare": "training.md",
     "mine": "mining.md",
+    "export": "models.md",
     "analyze": "analysis.md",
     "plan": "strategy.md",
     "report": "report.md",
@@ -23,7 +24,8 @@ PAGES = {  # that tell more about a command
 }
 CLASSES = {  # the options of a table: module and class
     **{
-        name: (name, "Options") for name in ("train", "compare", "mine", "analyze", "plan", "report", "explore", "demo")
+        name: (name, "Options")
+        for name in ("train", "compare", "mine", "export", "analyze", "plan", "report", "explore", "demo")
     },
     "data_check": ("data", "Options"),
     "bench_search": ("bench", "SearchOptions"),

@@ -79,7 +79,7 @@ class Options:
     input: Positional[str | None] = None
     """Pairs of texts: .jsonl, .json, .parquet, .tsv, .csv, or the folder or name of a data set."""
     output: Path | None = None
-    """File to write: .jsonl or .parquet; for embeddings .npy or .parquet."""
+    """File to write: .jsonl or .parquet, or a folder with a card, without a suffix; for embeddings .npy or .parquet."""
     same: Annotated[Path | None, Hint(value="FILE")] = None
     """Pairs of rows that are the same, as `lookalike explore` writes them: never negatives of each other. Row numbers
     of INPUT or of the embeddings; with --corpus or --reference, the second is a row of those. .jsonl, .csv, .tsv or
@@ -139,14 +139,15 @@ def _check(options: Options) -> None:
 
 
 def _mine_texts(options: Options) -> None:
-    from lookalike.mining.formats import output_suffixes
+    from lookalike.mining.formats import has_folders, output_suffixes
     from lookalike.mining.outputs import checked_output
     from lookalike.mining.sources import FROM_TEXTS, check_corpus, check_models, read_corpus, read_pairs
     from lookalike.mining.texts import mine_hard_negatives
     from lookalike.utils.imports import optional_import
 
     texts = options.texts
-    checked_output(options.output, output_suffixes(texts.output_format), force=options.force)
+    suffixes, folders = output_suffixes(texts.output_format), has_folders(texts.output_format)
+    checked_output(options.output, suffixes, force=options.force, folders=folders)
     check_models(texts.model, texts.cross_encoder, options.device)
     corpus = None
     if texts.corpus is not None:

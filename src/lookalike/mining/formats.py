@@ -82,6 +82,11 @@ def output_suffixes(output_format: str) -> tuple[str, ...]:
     return (".jsonl",) if output_format in EXCHANGED else (".jsonl", ".parquet")
 
 
+def has_folders(output_format: str) -> bool:
+    """Return whether a format can be written as a data set folder: those of sentence-transformers can."""
+    return output_format not in EXCHANGED
+
+
 def make_rows(pairs: Pairs, parts: Iterable[Part], layout: Layout) -> Iterator[Row]:
     """Yield the rows of all queries, in order of appearance; one without a negative has rows only as labeled-pair."""
     write = WRITERS[layout.output_format]
@@ -180,15 +185,18 @@ def make_dataset(rows: Iterable[Row], layout: Layout) -> Any:
 
 
 @contextmanager
-def writing_rows(path: Path, rows: Iterable[Row], then: str) -> Iterator[int]:
+def writing_rows(path: Path, rows: Iterable[Row], then: str, *, shown: Path | None = None) -> Iterator[int]:
     """Write rows to a .jsonl or .parquet file, yield their number, and move the file to its place at the end.
+
+    Errors name `shown`, if it is given, instead of the file.
 
     Raises:
         DiskFullError: There is no room; says what to do `then`, and leaves nothing behind.
         ValueError: There are no rows.
     """
     number = 0
-    with writable(path.parent), room_for(str(path), then), replacing(path) as temporary:
+    shown = path if shown is None else shown
+    with writable(shown.parent), room_for(str(shown), then), replacing(path) as temporary:
         if path.suffix == ".jsonl":
             with temporary.open("w", encoding="utf-8") as file:
                 for row in rows:
@@ -204,7 +212,7 @@ def writing_rows(path: Path, rows: Iterable[Row], then: str) -> Iterator[int]:
                     number += len(batch)
         if number == 0:
             raise ValueError(
-                f"there is nothing to write to {path}: no query has as many negatives as a row needs; lower "
+                f"there is nothing to write to {shown}: no query has as many negatives as a row needs; lower "
                 "num_negatives or loosen the filters."
             )
         yield number

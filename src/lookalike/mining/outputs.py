@@ -16,6 +16,7 @@ from rich.table import Table
 
 from lookalike.mining.pipeline import MISSING
 from lookalike.mining.store import NOTE, remove_stores
+from lookalike.utils.cards import check_replaceable
 from lookalike.utils.files import remove_leftovers, replacing
 from lookalike.utils.imports import optional_import
 from lookalike.utils.lists import row_numbers
@@ -149,8 +150,12 @@ def statistics(values: Array) -> dict[str, float]:
     return dict(zip(STATISTICS, (len(values), *(round(float(value), 6) for value in found)), strict=True))
 
 
-def checked_output(output: str | Path | None, suffixes: tuple[str, ...], *, force: bool) -> Path | None:
+def checked_output(
+    output: str | Path | None, suffixes: tuple[str, ...], *, force: bool, folders: bool = False
+) -> Path | None:
     """Refuse an output that could not be written in the end, before anything is computed.
+
+    With `folders`, an output without a suffix is a data set folder.
 
     Raises:
         ImportError: Writing it needs a library that is not installed.
@@ -159,17 +164,18 @@ def checked_output(output: str | Path | None, suffixes: tuple[str, ...], *, forc
     if output is None:
         return None
     path = Path(output)
-    if path.suffix not in suffixes:
-        raise ValueError(f"output must end in {' or '.join(suffixes)}, got {path.name}.")
+    if path.suffix not in (*suffixes, "") or not (path.suffix or folders):
+        more = "; without a suffix it is a data set folder" if folders else ""
+        raise ValueError(f"output must end in {' or '.join(suffixes)}, got {path.name}{more}.")
     for each in _files(path):
         _refuse_existing(each, force=force)
-    if path.is_dir():
+    if path.suffix and path.is_dir():
         raise ValueError(f"{path} is a folder; output names a file.")
     if not path.parent.is_dir():
         raise ValueError(f"{path.parent} is not a folder; create it or choose another output.")
     if not os.access(path.parent, os.W_OK):
         raise ValueError(f"{path.parent} cannot be written to; choose another output.")
-    if path.suffix == ".parquet":
+    if path.suffix in (".parquet", ""):
         optional_import("pyarrow.parquet", "writing parquet")
     return path
 
@@ -222,7 +228,9 @@ def interruptible(output: Path | None, kept: Callable[[], str | None]) -> Iterat
 
 
 def _refuse_existing(path: Path, *, force: bool) -> None:
-    if path.exists() and not force:
+    if not path.suffix:
+        check_replaceable(path, "a mined data set", "output", force=force)
+    elif path.exists() and not force:
         work = work_folder(path)
         left = f" {work.name} beside it is from an interrupted run." if any(work.glob(f"*/{NOTE}")) else ""
         raise ValueError(f"{path} exists; force=True overwrites it, output= chooses another file.{left}")
@@ -244,6 +252,8 @@ def work_folder(output: Path) -> Path:
 
 def summary_path(output: Path) -> Path:
     """Return the path of the summary of an output."""
+    if not output.suffix:
+        return output / "summary.json"
     return output.with_name(f"{output.stem}.summary.json")
 
 
@@ -256,6 +266,15 @@ def _files(output: Path) -> list[Path]:
     return [output, scores_path(output)] if output.suffix == ".npy" else [output]
 
 
+def summary_record(
+    output: Path, summary: Summary, selection: Selection, filters: Filters, search: Search, **more: Any
+) -> dict[str, Any]:
+    """Return everything that the summary of an output holds."""
+    chosen = {each.name: getattr(filters, each.name) for each in fields(filters) if each.name != "exclude"}
+    settings = {"options": {**asdict(selection), **chosen, **asdict(search)}, "threads": torch.get_num_threads()}
+    return {"output": output.name, **more, **settings, **asdict(summary)}
+
+
 def write_summary(
     output: Path, summary: Summary, selection: Selection, filters: Filters, search: Search, **more: Any
 ) -> None:
@@ -264,9 +283,7 @@ def write_summary(
     Remove the files that these replace first: a process that is killed in between leaves fewer files, but never the
     rows of one run with the summary or the scores of another.
     """
-    chosen = {each.name: getattr(filters, each.name) for each in fields(filters) if each.name != "exclude"}
-    settings = {"options": {**asdict(selection), **chosen, **asdict(search)}, "threads": torch.get_num_threads()}
-    whole = {"output": output.name, **more, **settings, **asdict(summary)}
+    whole = summary_record(output, summary, selection, filters, search, **more)
     path = summary_path(output)
     with replacing(path) as temporary:
         temporary.write_text(json.dumps(whole, indent=1, default=str) + "\n", encoding="utf-8")

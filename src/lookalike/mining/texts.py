@@ -11,14 +11,16 @@ import torch
 from rich.console import Console
 
 from lookalike.mining import Search, Selection, Strategy
+from lookalike.mining.dataset_folders import rows_place, write_card
 from lookalike.mining.encoding import Encoder, folder_or_temporary, judging
-from lookalike.mining.formats import Layout, make_dataset, make_rows, output_suffixes, writing_rows
+from lookalike.mining.formats import Layout, has_folders, make_dataset, make_rows, output_suffixes, writing_rows
 from lookalike.mining.outputs import (
     Tally,
     checked_output,
     interruptible,
     print_written,
     reserved,
+    summary_record,
     work_folder,
     write_summary,
 )
@@ -136,8 +138,9 @@ def mine_hard_negatives(
             `read_same` reads it. What answers one of the two is no negative of the other. With a `corpus`, a pair is
             instead a row of the data set and a text of the corpus that is no negative of it.
         device: Where to put models that are given by name; by default sentence-transformers chooses.
-        output: Write the rows to this .jsonl or .parquet file, as they come, and a summary beside it. Keep what is
-            encoded in a folder beside it, unless there is a `cache_folder`, until the file is complete.
+        output: Write the rows to this .jsonl or .parquet file, as they come, and a summary beside it; a name without a
+            suffix is a data set folder, with a card, that `datasets.load_dataset` reads. Keep what is encoded in a
+            folder beside it, unless there is a `cache_folder`, until the output is complete.
         force: Overwrite the output.
         source: Values to record in the summary, such as the file that the pairs come from.
 
@@ -190,7 +193,7 @@ def mine_hard_negatives(
     if include_positives and output_format != "n-tuple":
         logger.warning("include_positives gives n-tuples, as only their order tells positives from negatives.")
         output_format = "n-tuple"
-    path = checked_output(output, output_suffixes(output_format), force=force)
+    path = checked_output(output, output_suffixes(output_format), force=force, folders=has_folders(output_format))
     refuse_stream("dataset", dataset, "mining needs rows by number")
     check_models(model, cross_encoder, device, query_prompt_name, corpus_prompt_name)
     if path is None:
@@ -201,6 +204,7 @@ def mine_hard_negatives(
     texts = None if corpus is None else checked_texts("corpus", corpus)
     pairs = make_pairs(anchors, checked_texts(f"column {positive!r}", dataset[positive]), texts)
     exclude = None if same is None else excluded_texts(same, anchors, texts, pairs)
+    model_name = model if isinstance(model, str) else _name_of(model)
     console, tally, kept, result = Console(quiet=not verbose), Tally(), dict[str, int](), None
     console.print(f"{len(pairs.queries):,} queries, {len(pairs.corpus):,} texts to search.", highlight=False)
     cache = work_folder(path) if cache_folder is None and path is not None else cache_folder
@@ -228,16 +232,31 @@ def mine_hard_negatives(
                     summary = tally.summary(len(pairs.corpus))
                 else:
                     then = f"what was encoded is kept in {cache}; make room and run it again"
-                    with writing_rows(path, _refusing_none(rows, tally), then) as number:
+                    with (
+                        rows_place(path) as place,
+                        writing_rows(place, _refusing_none(rows, tally), then, shown=path) as number,
+                    ):
                         summary, seconds = tally.summary(len(pairs.corpus)), time.perf_counter() - began
                         more = {"seconds": seconds, "rows": number, "source": source, "pairs": pairs.num_rows}
-                        write_summary(path, summary, selection, filters, search, **more)
+                        if path.suffix:
+                            write_summary(path, summary, selection, filters, search, **more)
+                        else:
+                            record = summary_record(path, summary, selection, filters, search, **more)
+                            record["output_format"] = output_format
+                            write_card(place, path.absolute().name, layout.columns, model_name, record)
         summary.show(console, num_negatives)
         if path is not None:
             print_written(console, path, number)
         if not verbose and (without := sum(summary.queries_without.values())):
             logger.warning("%d of %d queries have no negative left.", without, len(pairs.queries))
     return summary if path is not None else result
+
+
+def _name_of(model: Any) -> str | None:
+    """Return the name that a SentenceTransformer was loaded by, if it says so."""
+    card = getattr(model, "model_card_data", None)
+    name = getattr(card, "base_model", None) or getattr(card, "model_id", None)
+    return name if isinstance(name, str) else None
 
 
 def _refusing_none(rows: Iterator[Row], tally: Tally) -> Iterator[Row]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
 from lookalike.training.encoders import model_name
@@ -68,7 +68,12 @@ def base_model(config: dict[str, Any]) -> str | None:
     """
     options = config.get("model_options") or {}
     kind, _, name = str(options.get("encoder", "")).partition(":")
-    if not HUB_NAME.fullmatch(name) or options.get("pretrained") is False or "weights" in options:
+    if (
+        not HUB_NAME.fullmatch(name)
+        or Path(name).is_dir()
+        or options.get("pretrained") is False
+        or "weights" in options
+    ):
         return None
     return name if "/" in name or kind not in OWNERS else f"{OWNERS[kind]}/{name}"
 

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from transformers import TrainerCallback
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, get_last_checkpoint
 
+from lookalike import __version__
 from lookalike.integrations.meter import MiningMeter
 from lookalike.integrations.sentence_transformers.dealing import DealtBatches
 from lookalike.integrations.sentence_transformers.embedding import embed_pairs, pairs_loader
@@ -128,6 +129,7 @@ class HardNegatives(TrainerCallback):  # type: ignore[misc]
             theirs = getattr(trainer, name)
             setattr(trainer, name, functools.update_wrapper(functools.partial(ours, theirs), theirs))
         trainer.add_callback(self)
+        self._model.model_card_data.add_tags(["lookalike", "hard-negatives"])  # type: ignore[union-attr, operator]
         return self
 
     def _numbered(self, name: str, dataset: Any, label_columns: list[str]) -> NumberedRows:
@@ -242,6 +244,10 @@ class HardNegatives(TrainerCallback):  # type: ignore[misc]
     def on_train_begin(self, args: Any, state: Any, control: Any, **others: Any) -> None:  # noqa: ARG002 - transformers' signature
         """Listen to the loss; load the samplers' state if the run resumes, and embed the data if it does not."""
         self._num_observed, self._meter = 0, MiningMeter()
+        # The card lists them; its own callback, which comes first, has just filled them in.
+        chosen = "".join(f", {name}={value}" for name, value in sorted(self.options.items()))
+        card: Any = self._model.model_card_data
+        card.non_default_hyperparameters["hard_negatives"] = f"mined by lookalike {__version__}{chosen}"
         self._recorder.listen(self._losses(), self._model)
         if self._checkpoint is not None:
             self._load(self._checkpoint / _file_name())
