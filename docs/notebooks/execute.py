@@ -39,12 +39,13 @@ def execute(notebook: Any, folder: Path) -> None:
     Raises:
         CellExecutionError: A cell fails; the message holds its code and the traceback.
     """
-    quiet = {"IPYTHONDIR": str(folder / ".ipython"), "HF_HUB_OFFLINE": "1", "PYTHONWARNINGS": "ignore::UserWarning"}
+    hidden = {"IPYTHONDIR": str(folder / ".ipython"), "JUPYTER_RUNTIME_DIR": str(folder / ".jupyter")}
+    quiet = {"HF_HUB_OFFLINE": "1", "TQDM_DISABLE": "1", "PYTHONWARNINGS": "ignore"}
     notebook.metadata.kernelspec = {"name": "python3", "display_name": "Python 3", "language": "python"}
     client = NotebookClient(
         notebook, timeout=TIMEOUT, kernel_name="python3", resources={"metadata": {"path": str(folder)}}
     )
-    client.execute(env={**os.environ, **quiet})
+    client.execute(env={**os.environ, **hidden, **quiet})
 
 
 def main() -> None:
