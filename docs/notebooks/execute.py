@@ -24,7 +24,7 @@ def notebooks() -> list[Path]:
 
 def read(path: Path) -> Any:
     """Read a notebook."""
-    return nbformat.read(path, as_version=4)  # type: ignore[no-untyped-call]
+    return nbformat.read(path, as_version=4)
 
 
 def checksum(notebook: Any) -> str:
@@ -61,7 +61,7 @@ def main() -> None:
             "language_info": {"name": "python"},
             "lookalike": {"executed": checksum(notebook)},
         }
-        nbformat.write(notebook, path)  # type: ignore[no-untyped-call]
+        nbformat.write(notebook, path)
         sys.stdout.write(f"{path.name}: executed\n")
 
 
