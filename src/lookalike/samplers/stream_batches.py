@@ -207,7 +207,7 @@ class StreamBatches(IterableDataset[Any]):
         self._loaded, has_ended = None, False
         while not has_ended:
             self._began = self._state(position)
-            samples = self._waiting + list(islice(source, self.window - len(self._waiting)))
+            samples = self._waiting + list(islice(source, max(0, self.window - len(self._waiting))))
             self.counts.read += len(samples) - len(self._waiting)
             has_ended = len(samples) < self.window
             batches = self._compose(samples, has_ended=has_ended)
