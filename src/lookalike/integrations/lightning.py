@@ -111,9 +111,9 @@ class HardNegatives(Callback):  # type: ignore[misc]
         """Refuse to train if no loader has the sampler."""
         combined = getattr(trainer.fit_loop, "_combined_loader", None)  # all loaders, in whatever form they were given
         loaders = [] if combined is None else combined.flattened
-        for loader in loaders:
-            refuse_stream("the training loader's dataset", getattr(loader, "dataset", None), "a sampler needs ids")
         if loaders and not any(getattr(loader, "batch_sampler", None) is self.sampler for loader in loaders):
+            for loader in loaders:
+                refuse_stream("the training loader's dataset", getattr(loader, "dataset", None), "a sampler needs ids")
             raise ValueError(
                 "no training loader has this sampler; make it with DataLoader(..., batch_sampler=sampler)."
             )

@@ -22,6 +22,7 @@ from lookalike.samplers.stream_samples import dealt, number_labels, obstacle
 from lookalike.samplers.warm_start import WARM_HARDNESS
 from lookalike.samplers.window import WindowHasher, compose_window
 from lookalike.utils.checks import Range, checked_bits, checked_integer, checked_positive
+from lookalike.utils.lengthless import is_stream
 from lookalike.utils.undisturbed import undisturbed
 
 if TYPE_CHECKING:
@@ -170,6 +171,7 @@ class StreamBatches(IterableDataset[Any]):
         self._waiting: list[Any] = []  # samples, oldest first
         self._began: dict[str, Any] | None = None  # the state before the current window
         self._loaded: dict[str, Any] | None = None  # the state that the next pass continues from
+        self._fresh: Any = None  # the position of a stream at its beginning, once a state has been loaded into it
         self._is_used_up = True  # whether all batches of the current window were yielded
         self._has_warned_of_drops = False
 
@@ -200,14 +202,17 @@ class StreamBatches(IterableDataset[Any]):
                 "in the training process, and let workers read the stream: "
                 "StreamBatches(DataLoader(stream, batch_size=None, num_workers=...), ...)."
             )
-        source, loaded = dealt(self.stream, self.shard), self._loaded
+        loaded = self._loaded
+        if loaded is None and self._fresh is not None:  # Hugging Face begins every pass where a state was loaded
+            self.stream.load_state_dict(copy.deepcopy(self._fresh))  # type: ignore[attr-defined]
+        source = dealt(self.stream, self.shard)
         position = None if loaded is None else loaded["stream"]  # of the stream, where the window begins
         if loaded is None:
             self.counts, self._waiting = StreamCounts(), []
         self._loaded, has_ended = None, False
         while not has_ended:
             self._began = self._state(position)
-            samples = self._waiting + list(islice(source, self.window - len(self._waiting)))
+            samples = self._waiting + list(islice(source, max(0, self.window - len(self._waiting))))
             self.counts.read += len(samples) - len(self._waiting)
             has_ended = len(samples) < self.window
             batches = self._compose(samples, has_ended=has_ended)
@@ -306,6 +311,8 @@ class StreamBatches(IterableDataset[Any]):
             raise TypeError(f"the stream, of type {type(self.stream).__name__}, has no load_state_dict.")
         self.set_epoch(epoch)
         if state["stream"] is not None:
+            if self._fresh is None and is_stream(self.stream) and hasattr(self.stream, "state_dict"):
+                self._fresh = copy.deepcopy(self.stream.state_dict())
             self.stream.load_state_dict(copy.deepcopy(state["stream"]))
         self._waiting, self.counts, self._began, self._is_used_up = list(waiting), counts, None, True
         self._loaded = copy.deepcopy(state)
