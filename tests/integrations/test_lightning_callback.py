@@ -110,7 +110,8 @@ def test_mining_is_logged_where_the_trainer_logs(tmp_path):
     logger = CSVLogger(tmp_path)
     module = make_module("lightning.pytorch")
     sampler = LSHBatchSampler(torch.arange(SAMPLES) // 2, SAMPLES // BATCHES, bits=64)
-    fit("lightning.pytorch", tmp_path, module, sampler=sampler, enable_checkpointing=False, logger=logger)
+    options = {"enable_checkpointing": False, "log_every_n_steps": 1, "logger": logger}
+    fit("lightning.pytorch", tmp_path, module, sampler=sampler, **options)
     names, *rows = (line.split(",") for line in (tmp_path / METRICS).read_text().splitlines())
     logged = [{name: float(value) for name, value in zip(names, row, strict=True) if value} for row in rows]
     assert [row["epoch"] for row in logged] == [0, 1, 2]

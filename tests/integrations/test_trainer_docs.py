@@ -2,6 +2,7 @@
 
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -74,7 +75,7 @@ def test_metric_learning():
     from pytorch_metric_learning import losses, trainers
 
     assert pml
-    training, mining, remembering = code_of("metric_learning")
+    training, logging, mining, remembering = code_of("metric_learning")
     trunk = torch.nn.Linear(32, 32)
     names = {"lookalike": lookalike, "MetricLossOnly": trainers.MetricLossOnly, "models": {"trunk": trunk}}
     names |= {"optimizers": {"trunk_optimizer": torch.optim.SGD(trunk.parameters(), lr=0.1)}}
@@ -84,6 +85,11 @@ def test_metric_learning():
     names["trainer"].dataloader_iter = None  # ends its workers now, not whenever garbage is collected
     assert names["sampler"].epoch == 1
     assert names["sampler"].codes["embeddings"].num_seen == 256
+    noted = []
+    names["writer"] = SimpleNamespace(add_scalar=lambda *row: noted.append(row))
+    exec(logging, names)
+    names["trainer"].end_of_epoch_hook(names["trainer"])
+    assert ("mining/bits", 512, 2) in noted
     names |= {"embeddings": torch.randn(20, 32), "labels": torch.arange(20) // 2}
     exec(mining, names)
     mined = float(names["value"])

@@ -89,7 +89,6 @@ class TrainingLoop:
         self.data, self.settings, self.device, self.progress = data, settings, device, progress
         self.team = team or Team.alone()
         self.check: Callable[[], None] = lambda: None  # called between batches; may raise to stop the run
-        self.report = Reporter()  # may be set later, on rank 0
         self.sampler = make_sampler(data.train, settings, data.train_exclude)
         self.train_part = data.train.to(device)
         self.reader = BatchReader(data, self.train_part, model, settings.seed, settings.chunk, self.team)
@@ -110,6 +109,7 @@ class TrainingLoop:
         self.tracker = OverlapTracker(self.sampler.num_samples, data.train.labels) if settings.track_overlap else None
         self.num_steps = settings.epochs * len(self.sampler)
         self.is_warm = not self.sampler.wants_warm_start
+        self.report = Reporter()  # may be set later, on rank 0
         self._is_stepping = self.is_composing = False
         self.epoch = self.step = 0
         self.history: list[EpochMetrics] = []  # begins with epoch 0, the model before its first step

@@ -106,7 +106,7 @@ def train(
     """
     plan = Plan.of(data, settings, model, same)
     plan.check(resume=resume, force=force)
-    trackers = tracker_names(report_to)
+    trackers = tracker_names(report_to) if report_to else ()
     device = checked_device(device)
     team = Team.join(torch.device(device).type)
     with team.guarded():
@@ -223,7 +223,7 @@ def check_run(
     team = Team.join(torch.device(checked_device(device)).type)
     folder = TeamFolder(RunFolder(Path(out)), team)
     folder.check(plan.config(), resume=resume, force=force)
-    folder.check_trackers(tracker_names(report_to))
+    folder.check_trackers(tracker_names(report_to) if report_to else ())
 
 
 @dataclass(frozen=True, kw_only=True)

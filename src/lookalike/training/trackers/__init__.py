@@ -29,7 +29,7 @@ def tracker_names(report_to: str | Sequence[str] | None) -> tuple[str, ...]:
         >>> tracker_names("tensorboard, wandb"), tracker_names("none")
         (('tensorboard', 'wandb'), ())
     """
-    given = report_to.split(",") if isinstance(report_to, str) else report_to or ()
+    given = report_to.split(",") if isinstance(report_to, str) and report_to else report_to or ()
     names = tuple(dict.fromkeys(name.strip() for name in given))
     if names == (NONE,):
         return ()
