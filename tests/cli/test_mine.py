@@ -377,8 +377,8 @@ def test_marks_keep_rows_apart(wrote, refused, source, model_folder, tmp_path):
     assert json.loads((tmp_path / "n.summary.json").read_text())["source"]["same"] == str(marks)
     output = tmp_path / "n.jsonl"
     wrote(source, "--model", model_folder, "--same", marks, "--num-negatives", "1", "--output", output)
-    answers = set(PAIRS[list(PAIRS)[1]][:3])
-    queries = set(PAIRS[list(PAIRS)[0]][:3])
-    assert not any(row["negative"] in answers for row in read_jsonl(output) if row[list(PAIRS)[0]] in queries)
+    asked, answered = PAIRS
+    queries, answers = set(PAIRS[asked][:3]), set(PAIRS[answered][:3])
+    assert not any(row["negative"] in answers for row in read_jsonl(output) if row[asked] in queries)
     error = refused("--embeddings", tmp_path / "x.npy", "--same", "nowhere.csv", "--output", tmp_path / "m.npy")
     assert error.startswith("nowhere.csv: there is no such file")
