@@ -365,3 +365,20 @@ def test_the_help_is_grouped_and_imports_nothing_heavy():
     assert shown.returncode == 0, shown.stderr
     for title in ("texts", "embeddings", "selection", "filters", "search"):
         assert f"─ {title} options ─" in shown.stdout
+
+
+def test_marks_keep_rows_apart(wrote, refused, source, model_folder, tmp_path):
+    x, marks = np.eye(6, 4, dtype=np.float32) + 1, tmp_path / "marks.csv"
+    np.save(tmp_path / "x.npy", x)
+    marks.write_text("0,1\n1,2\n")
+    wrote("--embeddings", tmp_path / "x.npy", "--same", marks, "--num-negatives", "5", "--output", tmp_path / "n.npy")
+    found = np.load(tmp_path / "n.npy")
+    assert all(set(row[row >= 0]) == {3, 4, 5} for row in found[:3])
+    assert json.loads((tmp_path / "n.summary.json").read_text())["source"]["same"] == str(marks)
+    output = tmp_path / "n.jsonl"
+    wrote(source, "--model", model_folder, "--same", marks, "--num-negatives", "1", "--output", output)
+    asked, answered = PAIRS
+    queries, answers = set(PAIRS[asked][:3]), set(PAIRS[answered][:3])
+    assert not any(row["negative"] in answers for row in read_jsonl(output) if row[asked] in queries)
+    error = refused("--embeddings", tmp_path / "x.npy", "--same", "nowhere.csv", "--output", tmp_path / "m.npy")
+    assert error.startswith("nowhere.csv: there is no such file")

@@ -445,3 +445,16 @@ def test_one_rank_prints_the_configuration_for_all(run_here, monkeypatch):
     monkeypatch.setattr("lookalike.cli.train._together", lambda _: contextlib.nullcontext())
     monkeypatch.setenv("RANK", "1")
     assert run_here("train", "glyphs", "--print-config") == (0, "", "")
+
+
+def test_marks_are_named_and_a_resumed_run_finds_them(run_here, glyph_file, tmp_path):
+    marks = tmp_path / "marks.csv"
+    marks.write_text("first,second\n0,30\n")
+    code, out, err = run_here("train", glyph_file, *QUICK, "--same", marks, "--out", tmp_path / "run")
+    assert (code, err) == (0, "")
+    assert "Pairs of training samples that are marked as the same: 1." in out
+    assert run_here("train", "--out", tmp_path / "run", "--resume")[0] == 0
+    marks.write_text("0,31\n")
+    code, _, err = run_here("train", "--out", tmp_path / "run", "--resume")
+    assert code != 0
+    assert "same was {'pairs': 1, 'checksum': " in err

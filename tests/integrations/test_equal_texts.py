@@ -10,6 +10,8 @@ from lookalike.integrations.sentence_transformers.dealing import DealtBatches
 from lookalike.integrations.sentence_transformers.equal_texts import EqualTextsApart, pair_sampler
 from lookalike.samplers import LSHBatchSampler
 
+datasets = pytest.importorskip("datasets")
+
 
 def observed(sampler, epochs):
     """All batches of some epochs, observed with embeddings that stay the same."""
@@ -68,3 +70,12 @@ def test_a_dealt_batch_is_this_ranks_share_whichever_repetition_is_taken():
     assert [repeated[rank::3] for rank in range(3)] == [batches] * 3
     dealt.set_epoch(1)
     assert list(dealt) != repeated
+
+
+@pytest.mark.parametrize("labels", [None, [i // 2 for i in range(40)]])
+def test_rows_that_a_person_marked_as_the_same_never_meet(labels):
+    dataset = datasets.Dataset.from_dict({"q": [f"q{i}" for i in range(40)], "a": [f"a{i % 38}" for i in range(40)]})
+    sampler = pair_sampler(dataset, ["q", "a"], labels, 6, bits=64, same=[[3, 9], [9, 30], [0, 5]])
+    for ids in observed(sampler, 3):
+        assert len({3, 9, 30} & set(ids)) < 2  # directly, or through another mark
+        assert len({0, 5, 38} & set(ids)) < 2  # row 38 has the answer of row 0

@@ -125,6 +125,8 @@ def _run(options: Options) -> None:
     """Check everything that was typed, load the data, train, and print a line per epoch and a table."""
     from rich.console import Console
 
+    from lookalike.data.same import num_samples
+    from lookalike.negatives.same import read_same
     from lookalike.training.comparison_results import summarize, zero_shot_rows
     from lookalike.training.run import Plan, check_run
     from lookalike.training.team import Team
@@ -149,6 +151,9 @@ def _run(options: Options) -> None:
     if share := options.settings.validation_share:
         what = "classes" if data.train.pairs is None else "pairs"
         console.print(f"{share:.0%} of the training {what} are held out for validation.", highlight=False)
+    if options.same is not None:
+        number = len(read_same(options.same, num_samples(data.train), data.checksum))
+        console.print(f"Pairs of training samples that are marked as the same: {number:,}.", highlight=False)
     results: dict[str, list[RunResult]] = {}
     for settings, folder in zip(runs, folders, strict=True):
         print_whole(console, f"\n{settings.strategy} -> {folder}")
