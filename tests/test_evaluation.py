@@ -29,6 +29,7 @@ def judged(query, reference, query_labels, reference_labels, exclude=None):
         "recall@10": ir_measures.Success @ 10,
         "recall@1%": ir_measures.Success @ percent,
         "mrr@10": ir_measures.RR @ 10,
+        "ndcg@10": ir_measures.nDCG @ 10,
     }
     found = ir_measures.calc_aggregate(list(measures.values()), qrels, run)
     return {name: found[measure] for name, measure in measures.items()}
@@ -113,8 +114,81 @@ def test_lists_of_different_lengths(monkeypatch, chunk_bytes):
     hidden = [rng.sample(range(200), rng.randrange(12)) for _ in range(50)]
     answers = [rng.sample(range(200), rng.randrange(4)) for _ in range(50)]
     labels = torch.full((50,), -1), torch.arange(200)  # only the lists name positives
-    ranks = evaluation.first_positive_ranks(query, reference, *labels, make_lists(hidden), make_lists(answers))
+    ranks = evaluation.measure_queries(query, reference, *labels, make_lists(hidden), make_lists(answers))[:, 0]
     order = (normalize(query, dim=1) @ normalize(reference, dim=1).T).argsort(descending=True).tolist()
     for i, rank in enumerate(ranks.tolist()):
         seen = [j for j in order[i] if j not in hidden[i]]
         assert rank == min((seen.index(j) for j in answers[i] if j in seen), default=evaluation.NEVER)
+
+
+def judged_with_gains(query, reference, answers, gains):
+    """nDCG@10 by ir-measures with graded judgements."""
+    similarity = normalize(query.double(), dim=1) @ normalize(reference.double(), dim=1).T
+    qrels = [
+        ir_measures.Qrel(str(i), str(j), gain)
+        for i, row in enumerate(answers)
+        for j, gain in zip(row, gains[i], strict=True)
+    ]
+    run = [
+        ir_measures.ScoredDoc(str(i), str(j), float(x)) for i, row in enumerate(similarity) for j, x in enumerate(row)
+    ]
+    return ir_measures.calc_aggregate([ir_measures.nDCG @ 10], qrels, run)[ir_measures.nDCG @ 10]
+
+
+@pytest.mark.parametrize("chunk_bytes", [1 << 28, 1 << 12])
+@pytest.mark.parametrize("r", [120, 6])
+def test_graded_gains_agree_with_ir_measures(monkeypatch, chunk_bytes, r):
+    monkeypatch.setattr(evaluation, "CHUNK_BYTES", chunk_bytes)
+    torch.manual_seed(r)
+    rng = random.Random(r)
+    query, reference = torch.randn(30, 4), torch.randn(r, 4)
+    answers = [rng.sample(range(r), rng.randint(1, min(r, 25))) for _ in range(30)]
+    gains = [[rng.randint(1, 4) for _ in row] for row in answers]
+    labels = torch.full((30,), -1), torch.arange(r)
+    flat = torch.tensor([gain for row in gains for gain in row])
+    found = evaluate(query, reference, *labels, positives=make_lists(answers), gains=flat)
+    assert found["ndcg@10"] == pytest.approx(judged_with_gains(query, reference, answers, gains))
+
+
+def test_mistakes_in_gains():
+    x, labels = torch.eye(2), ([-1, -1], [0, 1])
+    with pytest.raises(ValueError, match="positives= are, which are missing"):
+        evaluate(x, x, *labels, gains=[1.0])
+    for gains, sentence in (([1.0], "one number per id of positives, 2"), ([1.0, 0.0], "positive and finite")):
+        with pytest.raises(ValueError, match=sentence):
+            evaluate(x, x, *labels, positives=make_lists([[0], [1]]), gains=gains)
+
+
+@pytest.mark.parametrize("chunk_bytes", [1 << 28, 1 << 12])
+@pytest.mark.parametrize(("n", "classes"), [(90, 30), (60, 1), (200, 7), (8, 2)])
+def test_map_at_r_agrees_with_pytorch_metric_learning(monkeypatch, chunk_bytes, n, classes):
+    calculators = pytest.importorskip("pytorch_metric_learning.utils.accuracy_calculator")
+    monkeypatch.setattr(evaluation, "CHUNK_BYTES", chunk_bytes)
+    torch.manual_seed(n)
+    x, labels = normalize(torch.randn(n, 5), dim=1), torch.arange(n) % classes
+
+    def by_matrix(query, k, reference, _):  # instead of faiss, which is not installed
+        similarity = query @ reference.T
+        similarity.fill_diagonal_(-2)
+        order = similarity.argsort(dim=1, descending=True)[:, :k]
+        return similarity.gather(1, order), order
+
+    calculator = calculators.AccuracyCalculator(("mean_average_precision_at_r",), k="max_bin_count", knn_func=by_matrix)
+    theirs = calculator.get_accuracy(x, labels, x, labels, ref_includes_query=True)["mean_average_precision_at_r"]
+    assert evaluate(x, x, labels, labels, exclude=each_itself(n))["map@r"] == pytest.approx(theirs)
+
+
+def test_lists_are_exact_among_equal_similarities():
+    torch.manual_seed(3)
+    query, reference = torch.randint(0, 2, (40, 3)).float(), torch.randint(0, 2, (70, 3)).float()
+    labels = torch.randint(0, 3, (40,)), torch.randint(0, 3, (70,))
+    found = evaluation.measure_queries(query, reference, *labels)
+    similarity = normalize(query, dim=1) @ normalize(reference, dim=1).T
+    order = similarity.argsort(dim=1, descending=True, stable=True)
+    for i in range(40):
+        hits = (labels[1][order[i]] == labels[0][i]).double()
+        discount = torch.arange(2, 12).double().log2().reciprocal()
+        total = int(hits.sum())
+        ideal = discount[: min(total, 10)].sum()
+        precision = (hits * hits.cumsum(0) / torch.arange(1, 71))[:total].sum() / total
+        assert found[i, 1:].tolist() == pytest.approx([float((hits[:10] * discount).sum() / ideal), float(precision)])

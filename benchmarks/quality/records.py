@@ -8,7 +8,7 @@ from typing import Any
 
 from benchmarks.quality.cells import Cell
 from benchmarks.quality.worker import Outcome
-from lookalike.training.comparison_results import METRICS, ComparisonResult, Spread, summarize, zero_shot_rows
+from lookalike.training.comparison_results import ComparisonResult, spreads, summarize, zero_shot_rows
 from lookalike.training.results import RunResult
 from lookalike.utils.files import write_text
 
@@ -126,7 +126,7 @@ class Records:
             return {}
         more: dict[str, Any] = {"by_epoch": [_recalls(each["history"]) for each in records]}
         if validated := [each["result"]["validation"] for each in records if each["result"].get("validation")]:
-            more["validation"] = {name: asdict(Spread.over([each[name] for each in validated])) for name in METRICS}
+            more["validation"] = {name: asdict(spread) for name, spread in spreads(validated).items()}
         if all(each["jobs"] == 1 for each in records):
             more["timed"] = [
                 {

@@ -20,7 +20,7 @@ PLACES = {
     "the exchange of embeddings": ("lookalike.training.loop", "everyones"),
     "the exchange of lists": ("lookalike.utils.ranks", "gather_slices"),
     "the composition": ("lookalike.samplers.composition", "in_threads"),
-    "the evaluation": ("lookalike.training.evaluating", "first_positive_ranks"),
+    "the evaluation": ("lookalike.training.evaluating", "measure_queries"),
     "a save": ("lookalike.training.checkpoints", "Checkpoints.save"),
 }
 

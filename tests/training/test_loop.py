@@ -164,7 +164,7 @@ def test_a_failure_in_the_evaluation_costs_no_epoch(tmp_path, monkeypatch):
             raise RuntimeError("out of memory")
         return {"recall@1": 0.0}
 
-    monkeypatch.setattr("lookalike.training.evaluating.summarize_ranks", fail)
+    monkeypatch.setattr("lookalike.training.evaluating.summarize", fail)
     with pytest.raises(RuntimeError, match="out of memory"):
         train(toy_data(), quick(epochs=2), out=tmp_path, model=toy_model(), device="cpu")
     checkpoint = torch.load(tmp_path / "checkpoint.pt", weights_only=True)

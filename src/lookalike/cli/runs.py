@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 DEFAULT_DATA = "glyphs"
 BY_DATA_SET = "by data set"
-NARROW = ("R@1%", "R@10", "R@5", "MRR@10")  # columns to drop on a narrow terminal, in this order
+NARROW = ("MAP@R", "R@1%", "nDCG@10", "R@10", "R@5", "MRR@10")  # columns to drop on a narrow terminal, in this order
 
 
 @dataclass(frozen=True, kw_only=True)

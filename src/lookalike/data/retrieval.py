@@ -105,11 +105,15 @@ class RetrievalData:
     """References to hide from each query of the test: a CSR pair `(offsets, ids)`."""
     test_positives: Lists | None = None
     """References that answer each query of the test, besides those with its label: a CSR pair `(offsets, ids)`."""
+    test_gains: Tensor | None = None
+    """How relevant each id of `test_positives` is, floats above 0; None if all are equally relevant."""
     validation: TestPart | None = None
     """What to choose the best epoch on, disjoint from both other parts; None to choose nothing."""
     validation_exclude: Lists | None = None
     """As `test_exclude`, for the validation part."""
     validation_positives: Lists | None = None
     """As `test_positives`, for the validation part."""
+    validation_gains: Tensor | None = None
+    """As `test_gains`, for the validation part."""
     source: DataSource | None = None
     """Name, root and options that `DataSource.load` read the data with; None for data made in Python."""

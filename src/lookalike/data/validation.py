@@ -164,6 +164,7 @@ def validated_on(data: RetrievalData, other: RetrievalData) -> RetrievalData:
         validation=other.test,
         validation_exclude=other.test_exclude,
         validation_positives=other.test_positives,
+        validation_gains=other.test_gains,
     )
 
 

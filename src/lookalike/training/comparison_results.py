@@ -16,9 +16,10 @@ if TYPE_CHECKING:
 
 ZERO_SHOT = "before training"  # the row of the model before its first step
 RANDOM = "random"  # the row that gains are measured against
-METRICS = ("recall@1", "recall@5", "recall@10", "recall@1%", "mrr@10")
+ALWAYS = ("recall@1", "recall@5", "recall@10", "recall@1%", "mrr@10")  # in the results of every version
+METRICS = (*ALWAYS, "ndcg@10", "map@r")
 MINING = "mining, epoch"
-HEADINGS = ["sampler", "R@1", "R@5", "R@10", "R@1%", "MRR@10", "over random", MINING, "kept"]
+HEADINGS = ["sampler", "R@1", "R@5", "R@10", "R@1%", "MRR@10", "nDCG@10", "MAP@R", "over random", MINING, "kept"]
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ class ComparisonRow(Costs):
     """Name of the row."""
     runs: int
     quality: dict[str, Spread]
-    """One entry per metric of `METRICS`."""
+    """One entry per metric of `METRICS`, except for those that a run lacks, because an earlier version trained it."""
     gain_over_random: Gain | None = None
     """Recall@1 above that of the row "random"; None without such a row, or for single seeds."""
 
@@ -146,7 +147,10 @@ class ComparisonResult:
 
     def as_markdown(self) -> str:
         """Format the rows as a Markdown table above the conditions; without times if runs shared the machine."""
-        shown = [i for i, heading in enumerate(HEADINGS) if self.jobs == 1 or heading != MINING]
+        known = {metric for row in self.rows for metric in row.quality} | set(ALWAYS)
+        hidden = {heading for heading, metric in zip(HEADINGS[1:], METRICS, strict=False) if metric not in known}
+        hidden |= {MINING} if self.jobs > 1 else set()
+        shown = [i for i, heading in enumerate(HEADINGS) if heading not in hidden]
         lines = [HEADINGS, ["---"] * len(HEADINGS), *(row.cells() for row in self.rows)]
         text = "\n".join("| " + " | ".join(line[i] for i in shown) + " |" for line in lines)
         return f"{text}\n\n{self.conditions()}\n"
@@ -168,8 +172,13 @@ def zero_shot_rows(results: Mapping[str, Sequence[RunResult]]) -> list[Compariso
     before = [run.zero_shot for run in runs if run.zero_shot]
     if len(before) < len(runs):
         return []
-    quality = {metric: Spread.over([each[metric] for each in before]) for metric in METRICS}
-    return [ComparisonRow(sampler=ZERO_SHOT, runs=len(runs), quality=quality)]
+    return [ComparisonRow(sampler=ZERO_SHOT, runs=len(runs), quality=spreads(before))]
+
+
+def spreads(measured: Sequence[Mapping[str, float]]) -> dict[str, Spread]:
+    """Average the metrics of several runs, as far as all of them have them."""
+    common = [metric for metric in METRICS if metric in ALWAYS or all(metric in each for each in measured)]
+    return {metric: Spread.over([each[metric] for each in measured]) for metric in common}
 
 
 def _by_seed(runs: Sequence[RunResult]) -> list[RunResult]:
@@ -180,7 +189,7 @@ def _summarized(name: str, runs: list[RunResult]) -> ComparisonRow:
     return ComparisonRow(
         sampler=name,
         runs=len(runs),
-        quality={metric: Spread.over([run.metrics[metric] for run in runs]) for metric in METRICS},
+        quality=spreads([run.metrics for run in runs]),
         seconds=_mean([run.seconds for run in runs]),
         mining_seconds_per_epoch=_mean([run.mining_seconds_per_epoch for run in runs]),
         mining_share=_mean([run.mining_share for run in runs]),

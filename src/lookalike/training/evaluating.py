@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from lookalike.evaluation import first_positive_ranks, summarize_ranks
+from lookalike.evaluation import measure_queries, summarize
 from lookalike.training.shares import Share
 from lookalike.training.team import Team
 from lookalike.utils import ranks
@@ -58,30 +58,37 @@ class Evaluator:
         return self._validation is not None
 
     def test(self) -> dict[str, float]:
-        """Compute recall and MRR on the test part."""
-        return self._evaluate(self._test, self._data.test_exclude, self._data.test_positives)
+        """Measure retrieval on the test part."""
+        data = self._data
+        return self._evaluate(self._test, data.test_exclude, data.test_positives, data.test_gains)
 
     def validation(self) -> dict[str, float]:
-        """Compute recall and MRR on the validation part; empty if there is none."""
+        """Measure retrieval on the validation part; empty if there is none."""
         if self._validation is None:
             return {}
-        return self._evaluate(self._validation, self._data.validation_exclude, self._data.validation_positives)
+        data = self._data
+        return self._evaluate(
+            self._validation, data.validation_exclude, data.validation_positives, data.validation_gains
+        )
 
-    def _evaluate(self, part: TestPart, exclude: Lists | None, positives: Lists | None) -> dict[str, float]:
+    def _evaluate(
+        self, part: TestPart, exclude: Lists | None, positives: Lists | None, gains: Tensor | None
+    ) -> dict[str, float]:
         reference = self._embed(part.references, len(part.reference_labels))
         query = reference if part.in_itself else self._embed(part.queries, len(part.query_labels))
         share = Share.of(len(query), self._team.rank, self._team.world_size)
         rows = torch.arange(*share.bounds)
         hidden, answers = (None if lists is None else _taken(lists, rows) for lists in (exclude, positives))
+        worth = None if gains is None or positives is None else _taken((positives[0], gains), rows)[1]
         labels = torch.as_tensor(part.query_labels)[rows]
         found = self._team.together(
-            lambda: first_positive_ranks(
-                query[slice(*share.bounds)], reference, labels, part.reference_labels, hidden, answers
+            lambda: measure_queries(
+                query[slice(*share.bounds)], reference, labels, part.reference_labels, hidden, answers, worth
             )
         )
         if not share.is_whole:
-            found = ranks.concatenated(found[:, None].to(query.device), share.lengths).flatten().cpu()
-        return summarize_ranks(found, len(reference))
+            found = ranks.concatenated(found.to(query.device), share.lengths).cpu()
+        return summarize(found, len(reference))
 
 
 def _taken(lists: Lists, rows: Tensor) -> Lists:

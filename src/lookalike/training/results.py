@@ -26,8 +26,8 @@ class EpochMetrics:
     """Fraction of the negatives that the loss left out as likely false ones; None unless `mask_above` is set."""
     temperature: float | None = None
     quality: dict[str, float] = field(default_factory=dict)
-    """recall@1, recall@5, recall@10, recall@1%, mrr@10 and queries on the test part; empty if the epoch was not
-    evaluated on it. With a validation part, only the best epoch and epoch 0 are."""
+    """recall@1, recall@5, recall@10, recall@1%, mrr@10, ndcg@10, map@r and queries on the test part; empty if the epoch
+    was not evaluated on it. With a validation part, only the best epoch and epoch 0 are."""
     validation: dict[str, float] = field(default_factory=dict)
     """The same on the validation part; empty without one."""
     overlap: dict[str, float] = field(default_factory=dict)

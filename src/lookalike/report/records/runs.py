@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from lookalike.report.records import kinds
-from lookalike.training.comparison_results import METRICS
+from lookalike.training.comparison_results import ALWAYS, METRICS
 from lookalike.training.results import EpochMetrics, RunResult
 from lookalike.training.run_folder import MODEL
 from lookalike.training.settings import WITHOUT_MINING
@@ -128,7 +128,7 @@ class Run:
 
     def outcome(self) -> RunResult | None:
         """Return the result, or what it would be had the run ended here; None before the first evaluation."""
-        evaluated = [epoch.quality for epoch in self.epochs if set(METRICS) <= set(epoch.quality)]
+        evaluated = [epoch.quality for epoch in self.epochs if set(ALWAYS) <= set(epoch.quality)]
         if self.result or not evaluated:
             return self.result
         spent = [
@@ -200,9 +200,9 @@ def parse_result(content: dict[str, Any], checker: Checker, *, config: RunConfig
     """Check result.json; None if its metrics are not complete."""
     if not checker.has(content, {"metrics": kinds.OBJECT}, METRICS_ONLY):
         return None
-    if not checker.has(content["metrics"], QUALITY, METRICS_ONLY):
+    if not checker.has(content["metrics"], dict.fromkeys(ALWAYS, kinds.FRACTION), METRICS_ONLY):
         return None
-    metrics = {name: content["metrics"][name] for name in METRICS}
+    metrics = checker.kept(content["metrics"], QUALITY)  # runs of earlier versions lack some
     return RunResult(config=_seeded(config), metrics=metrics, **checker.kept(content, COSTS | CHOICE))
 
 
