@@ -1,12 +1,18 @@
-import logging
 import shutil
 
 import numpy as np
 import pytest
 
 from lookalike.data import glyphs as module
-from lookalike.data.glyphs import FACES, Glyphs, identical_shapes, load_glyphs
+from lookalike.data.glyphs import Glyphs, identical_shapes, load_glyphs
 from tests.toys import write_glyph_file
+
+FACES = (
+    *("DejaVuSans", "DejaVuSerif", "DejaVuSansMono"),
+    *("DejaVuSans-Bold", "DejaVuSerif-Bold", "DejaVuSansMono-Bold"),
+    *("DejaVuSans-Oblique", "DejaVuSerif-Italic", "DejaVuSansMono-Oblique"),
+    *("DejaVuSans-BoldOblique", "DejaVuSerif-BoldItalic", "DejaVuSansMono-BoldOblique"),
+)
 
 
 @pytest.fixture(scope="module")
@@ -59,41 +65,33 @@ def test_identical_shapes_need_two_faces_and_half_of_the_shared_ones():
     assert identical_shapes(glyphs) == [[65, 66]]
 
 
-def test_drawn_once_then_read_from_the_cache(tmp_path, monkeypatch, dejavu):
-    monkeypatch.setenv("LOOKALIKE_CACHE", str(tmp_path / "new" / "folder"))
-    monkeypatch.setattr(module, "draw_glyphs", lambda **_: dejavu)
-    assert load_glyphs() is dejavu
-    monkeypatch.setattr(module, "draw_glyphs", None)  # must not be called again
-    again = load_glyphs()
-    assert again.checksum == dejavu.checksum
-    assert np.array_equal(again.images, dejavu.images)
+def test_the_glyphs_are_those_that_earlier_runs_trained_on(dejavu):
+    assert dejavu.checksum == "c8def6b9b4ba0f8b"  # part of a run's settings: another one could not resume
+
+
+def test_drawing_gives_the_images_of_the_package(dejavu):
+    drawing = pytest.importorskip("benchmarks.prepare.dejavu", exc_type=ImportError)  # needs the bench extra
+    assert drawing.FACES == FACES
+    for face in (0, 7):
+        font = drawing.open_font(face)
+        for image in np.flatnonzero(dejavu.faces == face)[::400]:
+            assert np.array_equal(drawing.draw(font, chr(dejavu.codepoints[image])), dejavu.images[image])
 
 
 @pytest.mark.parametrize("damage", ["cut", "changed"])
-def test_a_damaged_cache_is_drawn_again(tmp_path, monkeypatch, caplog, dejavu, damage):
-    monkeypatch.setenv("LOOKALIKE_CACHE", str(tmp_path))
-    monkeypatch.setattr(module, "draw_glyphs", lambda **_: dejavu)
-    load_glyphs()
-    (cached,) = tmp_path.iterdir()
+def test_a_damaged_file_is_refused(tmp_path, damage):
+    damaged = tmp_path / "damaged.npz"
     if damage == "cut":
-        cached.write_bytes(cached.read_bytes()[:5000])
+        damaged.write_bytes(module.DEJAVU.read_bytes()[:5000])
     else:
-        with np.load(cached) as file:
+        with np.load(module.DEJAVU) as file:
             arrays = dict(file)
         arrays["packed"][100] ^= 1
-        np.savez(cached, **arrays)
-    with caplog.at_level(logging.WARNING, "lookalike"):
-        assert load_glyphs() is dejavu
-    assert "damaged" in caplog.text
-    assert load_glyphs().checksum == dejavu.checksum
-
-
-def test_a_cache_that_cannot_be_written_is_no_error(tmp_path, monkeypatch, caplog, dejavu):
-    (tmp_path / "file").touch()
-    monkeypatch.setenv("LOOKALIKE_CACHE", str(tmp_path / "file"))
-    monkeypatch.setattr(module, "draw_glyphs", lambda **_: dejavu)
-    assert load_glyphs() is dejavu
-    assert "cannot cache the glyphs" in caplog.text
+        np.savez(damaged, **arrays)
+    with pytest.raises(
+        ValueError, match="is not a file of glyphs" if damage == "cut" else "does not have the checksum"
+    ):
+        load_glyphs(damaged)
 
 
 def test_files_of_ones_own(tmp_path):

@@ -1,46 +1,23 @@
-"""Draw characters in the twelve DejaVu faces that come with matplotlib, so that training needs no download.
+"""Glyphs: images of characters in several faces; those of the twelve DejaVu faces come with the package.
 
-The class of an image is its code point; its views are the faces. Glyphs are drawn once and then read from the cache
-folder.
+The class of an image is its code point; its views are the faces. The package has the images and not the fonts: they
+take less room, and no other version of FreeType draws them differently.
 """
 
 import hashlib
-import logging
 import zipfile
 from collections import Counter
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from lookalike.utils.arrays import Array
 from lookalike.utils.components import connected_rows
-from lookalike.utils.files import cache_folder, replacing
-from lookalike.utils.progress import progress_bar
 
-logger = logging.getLogger("lookalike")
-
-FACES = (
-    "DejaVuSans",
-    "DejaVuSerif",
-    "DejaVuSansMono",
-    "DejaVuSans-Bold",
-    "DejaVuSerif-Bold",
-    "DejaVuSansMono-Bold",
-    "DejaVuSans-Oblique",
-    "DejaVuSerif-Italic",
-    "DejaVuSansMono-Oblique",
-    "DejaVuSans-BoldOblique",
-    "DejaVuSerif-BoldItalic",
-    "DejaVuSansMono-BoldOblique",
-)
 SIDE = 32  # pixels
-OVERSAMPLING = 4  # draw larger and average, which hides hinting: it differs between versions of FreeType
-EM = 26  # pixels per em, which leaves room for accents and descenders
-BASELINE = 24  # rows from the top
-FORMAT = 1  # version of the cached file
+DEJAVU = Path(__file__).with_name("dejavu.npz")  # `python -m benchmarks.prepare.dejavu` draws it
 
 
 @dataclass(frozen=True)
@@ -65,8 +42,8 @@ class Glyphs:
         return digest.hexdigest()[:16]
 
 
-def load_glyphs(path: str | Path | None = None, *, progress: bool = False) -> Glyphs:
-    """Read glyphs from a file; without a path, those of DejaVu, which are drawn at first use.
+def load_glyphs(path: str | Path | None = None) -> Glyphs:
+    """Read glyphs from a file; without a path, those of DejaVu, which come with the package.
 
     A file of glyphs is an `.npz` archive of `packed`, uint8 `[n, 512]` (32 x 32 pixels of 4 bits, high nibble first),
     `codepoint`, `face` and the names `faces`. Draw other fonts into such a file to train on them.
@@ -75,40 +52,7 @@ def load_glyphs(path: str | Path | None = None, *, progress: bool = False) -> Gl
         FileNotFoundError: There is no such file.
         ValueError: It is not a file of glyphs.
     """
-    if path is not None:
-        return _read(Path(path))
-    cached = cache_folder() / f"glyphs-{FORMAT}-{_fonts_checksum()}.npz"
-    if cached.exists():
-        try:
-            return _read(cached)
-        except ValueError as error:
-            logger.warning("the cached glyphs are damaged; drawing them again: %s", error)
-    glyphs = draw_glyphs(progress=progress)
-    try:
-        _write(cached, glyphs)
-    except OSError as error:
-        logger.warning("cannot cache the glyphs, so they will be drawn again next time: %s", error)
-    return glyphs
-
-
-def draw_glyphs(*, progress: bool = False) -> Glyphs:
-    """Draw every code point that at least two faces have, in all of these faces."""
-    from PIL import ImageFont  # noqa: PLC0415 - only drawing needs it
-
-    fonts = [
-        ImageFont.truetype(str(path), EM * OVERSAMPLING, layout_engine=ImageFont.Layout.BASIC) for path in _font_files()
-    ]
-    characters = _characters()
-    images, codepoints, faces = [], [], []
-    with progress_bar("drawing glyphs (once)", len(characters), shown=progress) as bar:
-        for codepoint, face_ids in characters:
-            drawn = [(face, image) for face in face_ids if (image := _draw(fonts[face], chr(codepoint))).any()]
-            if len(drawn) > 1:
-                images += [image for _, image in drawn]
-                faces += [face for face, _ in drawn]
-                codepoints += [codepoint] * len(drawn)
-            bar.advance(1)
-    return Glyphs(np.stack(images), np.array(codepoints, np.int32), np.array(faces, np.uint8), FACES)
+    return _read(DEJAVU if path is None else Path(path))
 
 
 def is_glyph_file(path: Path) -> bool:
@@ -145,49 +89,6 @@ def identical_shapes(glyphs: Glyphs) -> list[list[int]]:
     return sorted(sorted(group) for group in groups.values())
 
 
-def _font_files() -> list[Path]:
-    import matplotlib as mpl  # noqa: PLC0415 - only drawing needs it
-
-    return [Path(mpl.get_data_path()) / "fonts" / "ttf" / f"{face}.ttf" for face in FACES]
-
-
-def _fonts_checksum() -> str:
-    digest = hashlib.sha256()
-    for path in _font_files():
-        digest.update(path.read_bytes())
-    return digest.hexdigest()[:12]
-
-
-def _characters() -> list[tuple[int, list[int]]]:
-    """Return the code points that at least two faces have, with these faces."""
-    from fontTools.ttLib import TTFont  # noqa: PLC0415 - only drawing needs it
-
-    faces: dict[int, list[int]] = {}
-    for face, path in enumerate(_font_files()):
-        with TTFont(path, lazy=True) as font:
-            for codepoint in font.getBestCmap():
-                faces.setdefault(codepoint, []).append(face)
-    return sorted((codepoint, having) for codepoint, having in faces.items() if len(having) > 1)
-
-
-def _draw(font: Any, character: str) -> Array:
-    """Draw a character as uint8 [32, 32]: centred on a common baseline, shifted or shrunk if it does not fit."""
-    from PIL import Image, ImageDraw  # noqa: PLC0415 - only drawing needs it
-
-    canvas = SIDE * OVERSAMPLING
-    left, top, right, bottom = font.getbbox(character, anchor="ls")
-    if max(right - left, bottom - top) > canvas:
-        font = font.font_variant(size=int(font.size * canvas / max(right - left, bottom - top)))
-        left, top, right, bottom = font.getbbox(character, anchor="ls")
-    x = (canvas - left - right) // 2
-    y = min(max(BASELINE * OVERSAMPLING, -top), canvas - bottom)
-    image = Image.new("L", (canvas, canvas))
-    ImageDraw.Draw(image).text((x, y), character, fill=255, font=font, anchor="ls")
-    pixels = np.asarray(image, np.float32).reshape(SIDE, OVERSAMPLING, SIDE, OVERSAMPLING).mean((1, 3))
-    quantised: Array = np.rint(pixels * (15 / 255)).astype(np.uint8)
-    return quantised
-
-
 def _read(path: Path) -> Glyphs:
     if not path.exists():
         raise FileNotFoundError(f"{path}: there is no such file of glyphs.")
@@ -211,18 +112,3 @@ def _read(path: Path) -> Glyphs:
     if not len(glyphs.images) == len(glyphs.codepoints) == len(glyphs.faces) > 0:
         raise ValueError(f"{path} must have one code point and one face per image, and at least one image.")
     return glyphs
-
-
-def _write(path: Path, glyphs: Glyphs) -> None:
-    """Write the file whole or not at all: another process may be reading it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    flat = glyphs.images.reshape(len(glyphs), SIDE * SIDE // 2, 2)
-    with replacing(path) as temporary, temporary.open("wb") as file:
-        np.savez_compressed(
-            file,
-            packed=(flat[..., 0] << 4) | flat[..., 1],
-            codepoint=glyphs.codepoints,
-            face=glyphs.faces,
-            faces=np.array(glyphs.face_names),
-            checksum=np.array(glyphs.checksum),
-        )

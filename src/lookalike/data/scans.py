@@ -49,20 +49,18 @@ def glyph_scans(
     paired: bool = False,
     merge_identical: bool = True,
     degradation: Degradation = READABLE,
-    progress: bool = False,
 ) -> RetrievalData:
     """Make the data set of scans of glyphs.
 
     Args:
-        path: A file of glyphs, as `load_glyphs` reads it; by default the DejaVu glyphs, drawn at first use.
+        path: A file of glyphs, as `load_glyphs` reads it; by default the DejaVu glyphs.
         paired: Make one pair per code point, the query in its last face and the reference in its first, instead of
             labelled images in all faces.
         merge_identical: Give code points that look the same one label in training, where they would otherwise be false
             negatives. The test never asks to tell them apart.
         degradation: How bad the scans are.
-        progress: Show a progress bar while glyphs are drawn.
     """
-    glyphs = load_glyphs(path, progress=progress)
+    glyphs = load_glyphs(path)
     names = class_of(glyphs, merge_identical=True)  # the test never asks to tell identical glyphs apart
     labels = names if merge_identical else glyphs.codepoints
     form = "paired" if paired else "labelled"

@@ -1,4 +1,4 @@
-"""Scans of characters: the built-in data sets, drawn from fonts, and files of glyphs from other fonts."""
+"""Scans of characters: the built-in data sets, which come with the package, and files of glyphs from other fonts."""
 
 from __future__ import annotations
 
@@ -14,15 +14,24 @@ if TYPE_CHECKING:
     from lookalike.data.retrieval import RetrievalData
 
 
-def read_drawn(*, paired: bool, merge_identical: bool = True, progress: bool = False) -> RetrievalData:
-    """Draw the DejaVu glyphs, or read them from the cache; `glyph_scans` explains the options."""
+def read_drawn(
+    *,
+    paired: bool,
+    merge_identical: bool = True,
+    progress: bool = False,  # noqa: ARG001 - every reader takes it
+) -> RetrievalData:
+    """Read the DejaVu glyphs, which come with the package; `glyph_scans` explains the options."""
     from lookalike.data.scans import glyph_scans
 
-    return glyph_scans(paired=paired, merge_identical=merge_identical, progress=progress)
+    return glyph_scans(paired=paired, merge_identical=merge_identical)
 
 
 def read_file(
-    root: Path, *, paired: bool = False, merge_identical: bool = True, progress: bool = False
+    root: Path,
+    *,
+    paired: bool = False,
+    merge_identical: bool = True,
+    progress: bool = False,  # noqa: ARG001 - every reader takes it
 ) -> RetrievalData:
     """Read a file of glyphs, degraded more than the built-in ones; `glyph_scans` explains the options.
 
@@ -31,12 +40,12 @@ def read_file(
     """
     from lookalike.data.scans import POOR, glyph_scans
 
-    return glyph_scans(root, paired=paired, merge_identical=merge_identical, degradation=POOR, progress=progress)
+    return glyph_scans(root, paired=paired, merge_identical=merge_identical, degradation=POOR)
 
 
 LABELLED = DataSet(
     "glyphs",
-    "scans of characters, labelled: drawn here, no download",
+    "scans of characters, labelled: built in, no download",
     read_drawn,
     {  # few classes, so small batches: in a large batch, random negatives are hard enough
         "settings": {"epochs": 10, "pairs_per_batch": 32},
@@ -49,7 +58,7 @@ DATA_SETS = (
     replace(
         LABELLED,
         name="glyphs-paired",
-        description="scans of characters, a pair of faces each: drawn here, no download",
+        description="scans of characters, a pair of faces each: built in, no download",
         fixed={"paired": True},
     ),
     DataSet(
