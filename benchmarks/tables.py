@@ -18,6 +18,8 @@ from lookalike.training.comparison_results import HEADINGS, ZERO_SHOT, Compariso
 ROOT = Path(__file__).parents[1]
 PAGES = (
     "README.md",
+    "docs/strategy.md",
+    "docs/cost.md",
     "docs/kernels.md",
     "docs/batches.md",
     "docs/training.md",
