@@ -84,7 +84,7 @@ def summarize(measures: Tensor, num_references: int, ks: tuple[int, ...] = KS) -
         raise ValueError("no query has a positive among the references: check that labels name the same classes.")
 
     def share(k: int) -> float:
-        return (ranks < k).double().mean().item()
+        return float((ranks < k).double().mean())
 
     recalls = {f"recall@{k}": share(k) for k in ks}
     reciprocal = torch.where(ranks < DEPTH, 1 / (ranks + 1), 0.0)
