@@ -17,6 +17,7 @@ WRITERS = {
     "batches": ["main"],
     "chunks": ["main"],
     "epoch_change": ["main"],
+    "explore": ["main"],
     "guard": ["main"],
     "hardness": ["main"],
     "kill_mine": ["main"],
