@@ -1,4 +1,4 @@
-"""Codes -> candidates -> filters -> negatives: one pipeline for texts and for embeddings."""
+"""Neighbours in bits -> candidates -> filters -> negatives: one pipeline for texts and for embeddings."""
 
 from __future__ import annotations
 
@@ -10,30 +10,20 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from lookalike.mining.rescoring import list_scores, pair_scores
 from lookalike.negatives.spaces import HAMMING
-from lookalike.search import hamming_topk, search_device
-from lookalike.utils.lists import Lists, joined_lists, row_numbers, take_lists
-from lookalike.utils.progress import progress_bar
+from lookalike.utils.lists import Lists, row_numbers, take_lists
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from lookalike.mining import Search, Selection
     from lookalike.mining.store import Rows
     from lookalike.negatives import Filters
+    from lookalike.search import Neighbours
 
 SCORES_IN_MEMORY = 1 << 20  # candidates at a time
-FLOATS_IN_MEMORY = 1 << 22  # values of their embeddings at a time
-QUERIES = 16384  # searched at a time, at most
 MISSING = -math.inf  # the score where there is no negative
-
-
-@dataclass(frozen=True)
-class Side:
-    """One side of the search: the codes of its rows and, if they are to be rescored, their embeddings."""
-
-    codes: Tensor  # uint8 [n, bits / 8]
-    floats: Rows | None
 
 
 @dataclass(frozen=True)
@@ -68,162 +58,150 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Problem:
-    """Two sides, and which references are positives of which query.
+class Pipeline:
+    """From the neighbours of queries to their negatives.
 
     Args:
-        queries: The side to find negatives for.
-        reference: The side to find them in.
-        positives: References that are never negatives of a query; margins are measured from them.
-        labels: int64 [q], where the queries are searched in themselves: rows that share a label are not candidates.
+        selection: How many negatives to take, and which.
+        filters: Which candidates count.
+        search: How candidates are found.
         most_positives: How many more candidates to consider, to make up for positives.
-        exclude: Further references that are never negatives of a query.
+        judge: Scores candidates anew before they are filtered.
         similarity: Scores rows of both sides; by default the dot product.
     """
 
-    queries: Side
-    reference: Side
-    positives: Lists
+    selection: Selection
+    filters: Filters
+    search: Search
     most_positives: int
-    labels: Tensor | None = None
-    exclude: Lists | None = None
+    judge: Callable[[Candidates], Candidates] | None = None
     similarity: Callable[[Tensor, Tensor], Tensor] | None = None
 
-    def mine(
+    @property
+    def depth(self) -> int:
+        """The highest rank to consider: `range_max`, or as far down as the filters are likely to need."""
+        if self.filters.range_max is not None:
+            return self.filters.range_max
+        generous = self.filters.drops_nearest or (self.judge is not None and self.filters.min_score is not None)
+        return self.filters.range_min + self.selection.num_negatives * (10 if generous else 1) + self.most_positives
+
+    @property
+    def shortlist(self) -> int:
+        """How many neighbours to find in bits."""
+        return self.search.shortlist(self.depth + self.most_positives)
+
+    def parts(
         self,
-        selection: Selection,
-        filters: Filters,
-        search: Search,
-        *,
-        device: torch.device,
-        judge: Callable[[Candidates], Candidates] | None = None,
-        queries_at_a_time: int = QUERIES,
-        progress: bool = False,
+        first: int,
+        found: Neighbours,
+        positives: Lists,
+        compared: tuple[Rows, Rows] | Callable[[Tensor, Tensor], Tensor],
+        sample: Callable[..., list[int]],
     ) -> Iterator[Part]:
-        """Yield the negatives of all queries, part by part.
+        """Yield the negatives of a block of queries, some queries at a time.
 
         Args:
-            selection: How many negatives to take, and which.
-            filters: Which candidates count.
-            search: How to find candidates.
-            device: Where to search, if its kernels can.
-            judge: Scores candidates anew before they are filtered.
-            queries_at_a_time: Queries to search at a time, at most.
-            progress: Show a bar on a terminal.
+            first: The number of the first query.
+            found: The neighbours of the queries, positives left out.
+            positives: Their positives.
+            compared: The embeddings of both sides or, without floats, what compares a query (by its place in the
+                block) and a reference in bits.
+            sample: Draws random ranks, as `random.sample` does.
         """
-        depth = _depth(selection, filters, self.most_positives, judged=judge is not None)
-        wanted = depth + self.most_positives
-        shortlist = search.shortlist(wanted)
-        codes = self.reference.codes.to(search_device(device, search.bits, shortlist))
-        shortlist = min(shortlist, len(codes))
-        n, most = len(self.queries.codes), int(self.positives[0].diff().max())
-        step = max(1, min(queries_at_a_time, SCORES_IN_MEMORY // (shortlist + most)))
-        sample = random.sample if selection.seed is None else random.Random(selection.seed).sample  # noqa: S311 - ranks, not secrets
-        with progress_bar(f"mining {n:,} queries", n, shown=progress) as bar:
-            for first in range(0, n, step):
-                rows = torch.arange(first, min(first + step, n))
-                found = self._candidates(rows, codes, wanted, shortlist)
-                if judge is not None:
-                    found = judge(found)
-                yield _select(found, selection, filters, depth, sample)
-                bar.advance(len(rows))
+        most = max(1, int(positives[0].diff().max()))
+        step = max(1, SCORES_IN_MEMORY // (found.indices.shape[1] + most))
+        for start in range(0, len(found.indices), step):
+            rows = torch.arange(start, min(start + step, len(found.indices)))
+            candidates = self._candidates(first, rows, found, take_lists(positives, rows), compared)
+            if self.judge is not None:
+                candidates = self.judge(candidates)
+            yield self._select(candidates, sample)
 
-    def _candidates(self, rows: Tensor, reference: Tensor, wanted: int, shortlist: int) -> Candidates:
-        """Find the best `wanted` of all references, positives included.
+    def _candidates(
+        self,
+        first: int,
+        rows: Tensor,
+        found: Neighbours,
+        positives: Lists,
+        compared: tuple[Rows, Rows] | Callable[[Tensor, Tensor], Tensor],
+    ) -> Candidates:
+        """Score the neighbours and the positives of some queries, and take the best.
 
         The search leaves positives out, and their scores then give them their places: however many a query has, it
         finds `shortlist` others.
         """
-        positives = take_lists(self.positives, rows)
-        left_out = positives if self.exclude is None else joined_lists(positives, take_lists(self.exclude, rows))
-        codes = self.queries.codes[rows].to(reference.device)
-        labels = None if self.labels is None else self.labels[rows]
-        found = hamming_topk(
-            codes, reference, shortlist, query_labels=labels, reference_labels=self.labels, exclude=left_out
-        )
-        indices, owners = found.indices.cpu(), row_numbers(positives)
-        if self.queries.floats is None or self.reference.floats is None:
-            distances = HAMMING.compare(codes[owners.to(codes.device)], reference[positives[1].to(codes.device)])
-            scores, positive_scores = (
-                HAMMING.scores(values.cpu(), codes.shape[1]).float() for values in (found.distances, distances)
+        wanted = self.depth + self.most_positives
+        indices, owners = found.indices[rows], row_numbers(positives)
+        if isinstance(compared, tuple):
+            queries, reference = compared
+            numbers = (rows + first).numpy()
+            scores = list_scores(queries, reference, numbers, indices, similarity=self.similarity)
+            positive_scores = pair_scores(
+                queries, reference, numbers[owners.numpy()], positives[1], similarity=self.similarity
             )
         else:
-            floats = self.queries.floats, self.reference.floats
-            scores = self._list_scores(*floats, rows, indices)
-            positive_scores = self._pair_scores(*floats, rows[owners], positives[1])
+            scores = _implied(found.distances[rows], self.search.bits)
+            positive_scores = _implied(compared(rows[owners], positives[1]), self.search.bits)
         width = int(positives[0].diff().max())
         places = owners, torch.arange(len(owners)) - positives[0][owners]
         theirs, ids = torch.full((len(rows), width), MISSING), torch.full((len(rows), width), -1)
         theirs[places], ids[places] = positive_scores, positives[1]
-        empty = torch.full((len(rows), max(0, wanted - width - shortlist)), MISSING)
+        empty = torch.full((len(rows), max(0, wanted - width - indices.shape[1])), MISSING)
         scores = torch.cat([theirs, scores.masked_fill(indices < 0, MISSING), empty], dim=1)
         indices = torch.cat([ids, indices, torch.full(empty.shape, -1)], dim=1)
         best = scores.argsort(dim=1, descending=True, stable=True)[:, :wanted]
         scores, indices = scores.gather(1, best), indices.gather(1, best)
         is_positive = (best < width) & (indices >= 0)
-        return Candidates(int(rows[0]), scores, indices, is_positive, positives, positive_scores)
+        return Candidates(first + int(rows[0]), scores, indices, is_positive, positives, positive_scores)
 
-    def _list_scores(self, queries: Rows, reference: Rows, rows: Tensor, indices: Tensor) -> Tensor:
-        """Score the candidates of some queries exactly: float32, of the shape of `indices` [len(rows), k]."""
-        scores = torch.empty(indices.shape)
-        asked = queries.read(rows.numpy())
-        tile = max(1, FLOATS_IN_MEMORY // (indices.shape[1] * asked.shape[1]))
-        for first in range(0, len(rows), tile):
-            part = slice(first, first + tile)
-            shape = indices[part].shape
-            listed = reference.read(indices[part].clamp(min=0).flatten().numpy())
-            if self.similarity is None:
-                scores[part] = torch.einsum("qd,qkd->qk", asked[part], listed.view(*shape, -1))
-            else:
-                repeated = asked[part].repeat_interleave(shape[1], dim=0)
-                scores[part] = self.similarity(repeated, listed).view(shape)
-        return scores
-
-    def _pair_scores(self, queries: Rows, reference: Rows, rows: Tensor, ids: Tensor) -> Tensor:
-        """Score pairs of a query and a reference exactly: float32 [len(ids)]."""
-        scores = torch.empty(len(ids))
-        tile = FLOATS_IN_MEMORY // 512
-        for first in range(0, len(ids), tile):
-            part = slice(first, first + tile)
-            a, b = queries.read(rows[part].numpy()), reference.read(ids[part].numpy())
-            scores[part] = (a * b).sum(1) if self.similarity is None else self.similarity(a, b)
-        return scores
+    def _select(self, found: Candidates, sample: Callable[..., list[int]]) -> Part:
+        """Take the negatives of queries from their candidates: filters first, then the rank window, then the choice."""
+        selection, filters = self.selection, self.filters
+        scores = found.scores if selection.include_positives else found.scores.masked_fill(found.is_positive, MISSING)
+        passed = scores != MISSING
+        candidates = int(passed.sum())
+        dropped: dict[str, Tensor] = {}
+        for name, mask in filters.dropped(scores, found.hardest).items():
+            dropped[name] = (mask & passed).sum(1)
+            passed &= ~mask
+        scores = scores.masked_fill(~passed, MISSING)
+        order = scores.argsort(dim=1, descending=True, stable=True)[:, filters.range_min : self.depth]
+        k = selection.num_negatives
+        if selection.sampling_strategy == "random":
+            # One draw per query, in the order of sentence-transformers: the same seed gives the same ranks.
+            numbers = (scores.gather(1, order) != MISSING).sum(1).clamp(min=k).tolist()
+            order = order.gather(1, torch.tensor([sorted(sample(range(number), k=k)) for number in numbers]))
+        scores, indices = scores.gather(1, order[:, :k]), found.indices.gather(1, order[:, :k])
+        indices = indices.masked_fill(scores == MISSING, -1)
+        return Part(found.first, indices, scores, found.positives, found.positive_scores, candidates, dropped)
 
 
-def _depth(selection: Selection, filters: Filters, most_positives: int, *, judged: bool) -> int:
-    """Return the highest rank to consider: `range_max`, or as far down as the filters are likely to need."""
-    if filters.range_max is not None:
-        return filters.range_max
-    generous = filters.drops_nearest or (judged and filters.min_score is not None)
-    return filters.range_min + selection.num_negatives * (10 if generous else 1) + most_positives
+def sampler(seed: int | None, block: int) -> Callable[..., list[int]]:
+    """Return what draws ranks for a block of queries: with a seed, blocks draw independently, in any order.
 
-
-def _select(
-    found: Candidates, selection: Selection, filters: Filters, depth: int, sample: Callable[..., list[int]]
-) -> Part:
-    """Take the negatives of some queries from their candidates: filters first, then the rank window, then the choice.
-
-    Args:
-        found: The candidates.
-        selection: How many to take, and which.
-        filters: Which of them count.
-        depth: The highest rank to consider among those that pass.
-        sample: Draws random ranks, as `random.sample` does.
+    The first block draws what `random.seed(seed)` would.
     """
-    scores = found.scores if selection.include_positives else found.scores.masked_fill(found.is_positive, MISSING)
-    passed = scores != MISSING
-    candidates = int(passed.sum())
-    dropped: dict[str, Tensor] = {}
-    for name, mask in filters.dropped(scores, found.hardest).items():
-        dropped[name] = (mask & passed).sum(1)
-        passed &= ~mask
-    scores = scores.masked_fill(~passed, MISSING)
-    order = scores.argsort(dim=1, descending=True, stable=True)[:, filters.range_min : depth]
-    k = selection.num_negatives
-    if selection.sampling_strategy == "random":
-        # One draw per query, in the order of sentence-transformers: the same seed gives the same ranks.
-        numbers = (scores.gather(1, order) != MISSING).sum(1).clamp(min=k).tolist()
-        order = order.gather(1, torch.tensor([sorted(sample(range(number), k=k)) for number in numbers]))
-    scores, indices = scores.gather(1, order[:, :k]), found.indices.gather(1, order[:, :k])
-    indices = indices.masked_fill(scores == MISSING, -1)
-    return Part(found.first, indices, scores, found.positives, found.positive_scores, candidates, dropped)
+    if seed is None:
+        return random.sample
+    return random.Random(seed if block == 0 else f"{seed} {block}").sample  # noqa: S311 - ranks, not secrets
+
+
+def joined_parts(parts: Sequence[Part]) -> Part:
+    """Join parts that follow each other."""
+    if len(parts) == 1:
+        return parts[0]
+    lengths = torch.cat([part.positives[0].diff() for part in parts])
+    offsets = torch.cat([torch.zeros(1, dtype=torch.int64), lengths.cumsum(0)])
+    return Part(
+        parts[0].first,
+        torch.cat([part.indices for part in parts]),
+        torch.cat([part.scores for part in parts]),
+        (offsets, torch.cat([part.positives[1] for part in parts])),
+        torch.cat([part.positive_scores for part in parts]),
+        sum(part.candidates for part in parts),
+        {name: torch.cat([part.dropped[name] for part in parts]) for name in parts[0].dropped},
+    )
+
+
+def _implied(distances: Tensor, bits: int) -> Tensor:
+    return HAMMING.scores(distances, bits // 8).float()

@@ -1,0 +1,136 @@
+"""Cells: the units of work of a mining run. Each leaves one file, which is whole and has a checksum, or is not there."""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import safetensors.torch
+from safetensors import SafetensorError
+
+from lookalike.utils.files import replacing, room_for, writable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from torch import Tensor
+
+Stage = Literal["encode", "hash", "search", "finish"]
+STAGES: tuple[Stage, ...] = ("encode", "hash", "search", "finish")  # each needs all cells of the one before
+CHECKSUM = 4  # bytes at the end of a file
+READ = 1 << 20  # bytes at a time
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One unit of work: rows of a side to encode or hash, queries and references to compare, or queries to finish."""
+
+    stage: Stage
+    side: str  # "query" or "reference"; of a search or a finish, "query"
+    rows: range
+    columns: range = range(0)  # references to search in
+    place: int = 0  # among the cells of its stage, which engines share out by it
+
+    @property
+    def name(self) -> str:
+        """A name that no other cell has."""
+        columns = f"-{self.columns.start:012}" if self.stage == "search" else ""
+        return f"{self.stage}-{self.side}-{self.rows.start:012}{columns}"
+
+    @property
+    def size(self) -> int:
+        """How much work it is: rows, or pairs of a query and a reference."""
+        return len(self.rows) * (len(self.columns) if self.stage == "search" else 1)
+
+
+@dataclass(frozen=True)
+class Grid:
+    """How the rows of both sides are divided into cells; a matter of their numbers alone, never of the machine.
+
+    Args:
+        queries: Number of queries.
+        references: Number of references.
+        itself: Whether the queries are the references.
+        encodes: Whether rows have to be encoded before they can be hashed.
+        block: Rows that are encoded, hashed and finished together.
+
+    Examples:
+        >>> grid = Grid(queries=5, references=9, itself=False, encodes=False, block=4)
+        >>> [(cell.rows, cell.columns) for cell in grid.cells("search")]
+        [(range(0, 4), range(0, 9)), (range(4, 5), range(0, 9))]
+    """
+
+    queries: int
+    references: int
+    itself: bool
+    encodes: bool
+    block: int
+
+    COLUMN = 64  # blocks of references that a query block is compared with in one cell
+
+    def cells(self, stage: Stage) -> list[Cell]:
+        """List the cells of a stage in the order in which one process does them."""
+        if stage == "encode" and not self.encodes:
+            return []
+        if stage in ("encode", "hash"):
+            sides = [("reference", self.references)] + [("query", self.queries)] * (not self.itself)
+            found = [Cell(stage, side, rows) for side, n in sides for rows in ranges(n, self.block)]
+        elif stage == "search":  # column by column: what a query found in one bounds the search of the next
+            found = [
+                Cell(stage, "query", rows, columns)
+                for columns in ranges(self.references, self.COLUMN * self.block)
+                for rows in ranges(self.queries, self.block)
+            ]
+        else:
+            found = [Cell(stage, "query", rows) for rows in ranges(self.queries, self.block)]
+        return [Cell(c.stage, c.side, c.rows, c.columns, place) for place, c in enumerate(found)]
+
+    def searches(self, rows: range) -> list[Cell]:
+        """List the searches of the queries of a finish."""
+        return [Cell("search", "query", rows, columns) for columns in ranges(self.references, self.COLUMN * self.block)]
+
+
+def ranges(n: int, step: int) -> Iterator[range]:
+    """Divide range(n)."""
+    return (range(start, min(start + step, n)) for start in range(0, n, step))
+
+
+def write_cell(path: Path, content: dict[str, Tensor] | bytes | memoryview) -> None:
+    """Write what a cell computed: tensors by name, or bytes; whole or not at all.
+
+    Raises:
+        DiskFullError: There is no room; other cells stay.
+        UnwritableError: The folder cannot be written to.
+    """
+    data = safetensors.torch.save(content) if isinstance(content, dict) else content
+    with writable(path.parent), room_for(path.name, "what is complete is kept; make room and run it again to resume"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(path) as temporary, temporary.open("wb") as file:
+            file.write(data)
+            file.write(zlib.crc32(data).to_bytes(CHECKSUM, "little"))
+
+
+def read_cell(path: Path) -> dict[str, Tensor] | None:
+    """Read the tensors that a cell left; None if the file is missing or damaged."""
+    try:
+        data = memoryview(path.read_bytes())
+        content, checksum = data[:-CHECKSUM], data[-CHECKSUM:]
+        if zlib.crc32(content).to_bytes(CHECKSUM, "little") != checksum:
+            return None
+        return safetensors.torch.load(bytes(content))
+    except (OSError, SafetensorError, ValueError):
+        return None
+
+
+def is_whole(path: Path) -> bool:
+    """Return whether a cell left its file and the file has its checksum."""
+    try:
+        size, checksum = path.stat().st_size - CHECKSUM, 0
+        with path.open("rb") as file:
+            for start in range(0, size, READ):
+                checksum = zlib.crc32(file.read(min(READ, size - start)), checksum)
+            return size >= 0 and file.read(CHECKSUM) == checksum.to_bytes(CHECKSUM, "little")
+    except OSError:
+        return False

@@ -1,0 +1,331 @@
+"""A mining run: what every cell of the grid does, in whichever process it is done."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+import torch
+
+from lookalike.hashing import SignHasher
+from lookalike.mining.cells import STAGES, Cell, Grid, is_whole, read_cell, write_cell
+from lookalike.mining.codes_on_disk import CodeFiles
+from lookalike.mining.pipeline import Part, joined_parts, sampler
+from lookalike.negatives import hardest_positives
+from lookalike.negatives.spaces import HAMMING
+from lookalike.search import Neighbours, search_device
+from lookalike.search.streaming import Page, streamed_topk
+from lookalike.utils.lists import Lists, joined_lists, row_numbers, take_lists
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from torch import Tensor
+
+    from lookalike.mining.pipeline import Pipeline
+    from lookalike.mining.store import Rows
+
+SAMPLE = 8192  # rows that the mean is computed from
+KEY_BITS = 40  # of the id in a key
+
+
+class Side(Protocol):
+    """One side of a run: the queries, or the references."""
+
+    floats: Rows | None
+    """Its embeddings, once they are encoded; None if only codes are kept."""
+
+    def encode(self, rows: range, advance: Callable[[float], None]) -> dict[str, Tensor]:
+        """Encode a block of rows, and return what the cell should keep."""
+
+    def blocks(self, rows: range) -> Iterator[tuple[slice, Tensor]]:
+        """Yield embeddings, float32, or codes, uint8, of the rows, and which of them they are."""
+
+    def name_row(self, row: int) -> str:
+        """Say which row this is, in an error."""
+
+
+class Answers(Protocol):
+    """The positives of each query."""
+
+    def take(self, rows: range) -> Lists:
+        """Return those of some queries."""
+
+
+@dataclass(frozen=True)
+class AnswersInMemory:
+    """Positives of each query, as a CSR pair."""
+
+    lists: Lists
+
+    def take(self, rows: range) -> Lists:
+        """Return those of some queries."""
+        return take_lists(self.lists, torch.arange(rows.start, rows.stop))
+
+
+class Writer(Protocol):
+    """Writes the rows of a part, in a file of its own."""
+
+    def write(self, part: Part, path: Path) -> int:
+        """Write rows, and return their number."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """Everything that cells need. It can be pickled, so that any process can do any cell.
+
+    Args:
+        folder: Where cells leave their files.
+        grid: The cells.
+        dim: Length of the embeddings; None until texts are encoded.
+        sides: "query" and "reference"; one object if the queries are searched in themselves.
+        pipeline: From neighbours to negatives.
+        positives: The positives of each query; None with labels, whose hardest positives are found in bits.
+        labels: int64 [n], where the queries are searched in themselves: rows that share one are not candidates.
+        exclude: Further references that are never negatives of a query.
+        device: Where to search.
+        writer: Writes the rows of each finished cell beside it.
+        finished: Where finished cells leave their files, which depend on more settings.
+    """
+
+    folder: Path
+    finished: Path
+    grid: Grid
+    sides: dict[str, Side]
+    pipeline: Pipeline
+    positives: Answers | None
+    labels: Tensor | None
+    exclude: Lists | None
+    device: str
+    writer: Writer | None = None
+
+    def path(self, cell: Cell) -> Path:
+        """Return the file that a cell leaves."""
+        return (self.finished if cell.stage == "finish" else self.folder) / cell.name
+
+    def missing(self, stage: str) -> list[Cell]:
+        """List the cells of a stage that are not done, or whose files are damaged."""
+        stage_ = next(each for each in STAGES if each == stage)
+        return [cell for cell in self.grid.cells(stage_) if not is_whole(self.path(cell))]
+
+    def do(self, cell: Cell, advance: Callable[[float], None] = lambda _: None) -> None:
+        """Do a cell: leave its file, whatever was there before."""
+        {"encode": self._encode, "hash": self._hash, "search": self._search, "finish": self._finish}[cell.stage](
+            cell, advance
+        )
+
+    def parts(self) -> Iterator[Part]:
+        """Yield what finished cells found, in order.
+
+        Raises:
+            RuntimeError: A cell's file disappeared or was damaged since.
+        """
+        for cell in self.grid.cells("finish"):
+            found = read_cell(self.path(cell))
+            if found is None:
+                raise RuntimeError(f"{self.path(cell)} was removed or damaged; run the same command again to resume.")
+            yield _part(cell.rows.start, found)
+
+    def _encode(self, cell: Cell, advance: Callable[[float], None]) -> None:
+        write_cell(self.path(cell), self.sides[cell.side].encode(cell.rows, advance))
+
+    def _hash(self, cell: Cell, advance: Callable[[float], None]) -> None:
+        codes = torch.empty(len(cell.rows), self._bits // 8, dtype=torch.uint8)
+        for rows, x in self.sides[cell.side].blocks(cell.rows):
+            if x.dtype == torch.uint8:
+                codes[rows] = x
+            else:
+                hashed, finite = self._hasher.encode_flagged(x)
+                if not bool(finite.all()):
+                    row = cell.rows[rows][int((~finite).nonzero()[0])]
+                    raise ValueError(self.sides[cell.side].name_row(row))
+                codes[rows] = hashed
+            advance(len(x))
+        self._codes(cell.side).write(cell.rows, codes)
+
+    def _search(self, cell: Cell, advance: Callable[[float], None]) -> None:
+        """Find the nearest references of a query block among those of a column.
+
+        Distances that were found in other columns bound the search. They are kept in a file that is only a hint: it
+        makes the answer of a cell shorter, never another one once all columns are merged.
+        """
+        k, bits = min(self.pipeline.shortlist, self.grid.references), self._bits
+        near = _read_near(self._near(cell.rows), len(cell.rows), k)
+        reference = self._codes("reference")
+
+        def pages() -> Iterator[Page]:
+            for first, codes in reference.pages(cell.columns, max(1, PAGE_BYTES // reference.width)):
+                yield Page(first, codes, self._labels(range(first, first + len(codes))))
+                advance(len(codes) * len(cell.rows))
+
+        found = streamed_topk(
+            self._codes("query").read(cell.rows),
+            pages(),
+            k,
+            query_labels=self._labels(cell.rows),
+            exclude=self._left_out(cell.rows),
+            device=search_device(torch.device(self.device), bits, k),
+            limits=None if near is None else near[:, -1],
+        )
+        distances, indices = found.distances.cpu(), found.indices.cpu()
+        there = indices >= 0
+        ids = indices[there]
+        write_cell(
+            self.path(cell),
+            {
+                "counts": there.sum(1, dtype=torch.int32),
+                "distances": distances[there].to(torch.int16 if bits < 1 << 15 else torch.int32),
+                "indices": ids.to(torch.int32) if self.grid.references < 1 << 31 else ids,
+            },
+        )
+        if len(cell.columns) < self.grid.references:
+            _write_near(self._near(cell.rows), near, distances.masked_fill(~there, bits), bits)
+
+    def _finish(self, cell: Cell, advance: Callable[[float], None]) -> None:
+        rows, pipeline = cell.rows, self.pipeline
+        found = self._found(rows)
+        positives = self._hardest(rows) if self.positives is None else self.positives.take(rows)
+        compared: Any = self.sides["query"].floats, self.sides["reference"].floats
+        if not pipeline.search.rescore:
+            codes, reference = self._codes("query").read(rows), self._codes("reference")
+
+            def compared(places: Tensor, ids: Tensor) -> Tensor:
+                return HAMMING.compare(codes[places], reference.take(ids))
+
+        block = rows.start // self.grid.block
+        draws = sampler(pipeline.selection.seed, block)
+        parts = []
+        for part in pipeline.parts(rows.start, found, positives, compared, draws):
+            parts.append(part)
+            advance(len(part.indices))
+        part = joined_parts(parts)
+        self.finished.mkdir(parents=True, exist_ok=True)
+        content = _content(part)
+        if self.writer is not None:
+            content["rows"] = torch.tensor([self.writer.write(part, self.rows_path(cell))])
+        write_cell(self.path(cell), content)
+
+    def rows_path(self, cell: Cell) -> Path:
+        """Return the file of the rows of a finished cell."""
+        return self.finished / f"{cell.name}.parquet"
+
+    def _found(self, rows: range) -> Neighbours:
+        """Merge what all columns found: keys (distance, id) have no ties, so the order of columns does not matter."""
+        k = min(self.pipeline.shortlist, self.grid.references)
+        keys = None
+        for cell in self.grid.searches(rows):
+            found = read_cell(self.path(cell))
+            if found is None:
+                self._search(cell, lambda _: None)
+                found = read_cell(self.path(cell))
+                if found is None:
+                    raise RuntimeError(f"{self.path(cell)} cannot be read back; check the disk.")
+            more = torch.full((len(rows), k), _NO_KEY)
+            more[torch.arange(k) < found["counts"][:, None]] = (found["distances"].long() << KEY_BITS) | found["indices"]
+            keys = more if keys is None else torch.cat([keys, more], dim=1).sort(dim=1).values[:, :k]
+        if keys is None:
+            keys = torch.full((len(rows), k), _NO_KEY)
+        there = keys != _NO_KEY
+        distances = (keys >> KEY_BITS).masked_fill(~there, -1).int()
+        return Neighbours(distances, (keys & ((1 << KEY_BITS) - 1)).masked_fill(~there, -1))
+
+    def _hardest(self, rows: range) -> Lists:
+        """Find the positive of each row that is farthest in bits, as a list of at most one."""
+        none = torch.zeros(len(rows) + 1, dtype=torch.int64), torch.empty(0, dtype=torch.int64)
+        if self.labels is None:
+            return none
+        ids = torch.isin(self.labels, self.labels[rows.start : rows.stop].unique()).nonzero().flatten()
+        codes = self._codes("reference").take(ids)
+        hardest = hardest_positives(codes, self.labels[ids])[torch.searchsorted(ids, torch.arange(rows.start, rows.stop))]
+        there = hardest >= 0
+        return torch.cat([none[0][:1], there.cumsum(0)]), ids[hardest[there]]
+
+    def _labels(self, rows: range) -> Tensor | None:
+        """Return the labels of rows that are searched in themselves; without labels, every row is its own class."""
+        if self.labels is not None:
+            return self.labels[rows.start : rows.stop]
+        return torch.arange(rows.start, rows.stop) if self.grid.itself else None
+
+    def _left_out(self, rows: range) -> Lists | None:
+        """Return what is never a negative of some queries: positives, and excluded references; ascending."""
+        lists = [] if self.positives is None else [self.positives.take(rows)]
+        if self.exclude is not None:
+            lists.append(take_lists(self.exclude, torch.arange(rows.start, rows.stop)))
+        if not lists:
+            return None
+        offsets, ids = lists[0] if len(lists) == 1 else joined_lists(*lists)
+        owners = row_numbers((offsets, ids))
+        order = np.lexsort((ids.numpy(), owners.numpy()))
+        return offsets, ids[torch.from_numpy(order)]
+
+    def _near(self, rows: range) -> Path:
+        return self.folder / f"near-{rows.start:012}"
+
+    def _codes(self, side: str) -> CodeFiles:
+        side = "reference" if self.grid.itself else side
+        n = self.grid.references if side == "reference" else self.grid.queries
+        return CodeFiles(self.folder, side, n, self._bits // 8, self.grid.block)
+
+    @property
+    def _bits(self) -> int:
+        return self.pipeline.search.bits
+
+    @cached_property
+    def _hasher(self) -> SignHasher:
+        """Center both sides by a part of the mean of the references: codes are comparable only from one origin."""
+        floats = self.sides["reference"].floats
+        if floats is None:
+            raise RuntimeError("codes are hashed where they are encoded, if no floats are kept")
+        n, dim = floats.shape
+        sample = floats.read(np.linspace(0, n - 1, min(SAMPLE, n)).astype(np.int64))
+        hasher = SignHasher(dim, self._bits, center=self.pipeline.search.center)
+        # A row that is not finite is found, and named, when it is hashed.
+        hasher.set_mean(torch.nan_to_num(sample.mean(0, dtype=torch.float64)), len(sample))
+        return hasher
+
+
+PAGE_BYTES = 1 << 28  # codes that are searched at a time
+_NO_KEY = torch.iinfo(torch.int64).max
+
+
+def _read_near(path: Path, q: int, k: int) -> Tensor | None:
+    """Read the distances of the nearest k that are known so far, ascending; int32 [q, k]."""
+    found = read_cell(path)
+    if found is None or found["near"].shape != (q, k):
+        return None
+    return found["near"].int()
+
+
+def _write_near(path: Path, before: Tensor | None, distances: Tensor, bits: int) -> None:
+    near = distances if before is None else torch.cat([before, distances], dim=1).sort(dim=1).values
+    near = near[:, : distances.shape[1]].contiguous()
+    write_cell(path, {"near": near.to(torch.int16 if bits < 1 << 15 else torch.int32)})
+
+
+def _content(part: Part) -> dict[str, Tensor]:
+    """Turn a part into tensors by name."""
+    return {
+        "indices": part.indices.contiguous(),
+        "scores": part.scores.contiguous(),
+        "offsets": part.positives[0].contiguous(),
+        "positives": part.positives[1].contiguous(),
+        "positive_scores": part.positive_scores.contiguous(),
+        "candidates": torch.tensor([part.candidates]),
+        **{f"dropped {i} {name}": counts.contiguous() for i, (name, counts) in enumerate(part.dropped.items())},
+    }
+
+
+def _part(first: int, found: dict[str, Tensor]) -> Part:
+    dropped = sorted(name for name in found if name.startswith("dropped "))
+    return Part(
+        first,
+        found["indices"],
+        found["scores"],
+        (found["offsets"], found["positives"]),
+        found["positive_scores"],
+        int(found["candidates"]),
+        {name.split(" ", 2)[2]: found[name] for name in dropped},
+    )
