@@ -1,4 +1,4 @@
-"""Texts -> codes: a model encodes chunk by chunk, and its embeddings are hashed as they come out."""
+"""Texts -> embeddings or codes: a model encodes block by block, and what it returned is kept in stores."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import shutil
 import tempfile
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,19 +16,21 @@ import torch
 from torch import Tensor
 
 from lookalike.hashing import SignHasher
-from lookalike.mining.pipeline import MISSING, Problem, Side
-from lookalike.mining.store import Store
+from lookalike.mining.cells import Cell, read_cell
+from lookalike.mining.pipeline import MISSING
+from lookalike.mining.sources import load_model
+from lookalike.mining.store import ShardRows, Store
 from lookalike.utils.files import writable
 from lookalike.utils.lists import row_numbers
-from lookalike.utils.progress import progress_bar
+from lookalike.utils.progress import working
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from lookalike.mining import Search
     from lookalike.mining.pipeline import Candidates
-    from lookalike.mining.sources import Pairs
-    from lookalike.utils.progress import Bar
+    from lookalike.mining.store import Rows
+    from lookalike.mining.text_files import TextFile
 
 SAMPLED = 256  # values per weight that a fingerprint looks at in their order
 WORDS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
@@ -37,23 +40,143 @@ Prompt = tuple[str | None, str | None]  # the prompt itself, or the name of one 
 
 @dataclass
 class Encoder:
-    """A sentence-transformers model, and the folder that caches what it encodes.
+    """A model that encodes texts: an object, or a name, by which each process loads its own.
 
-    With `rescore` the cache holds embeddings, which a resumed run hashes again, so another number of bits needs no
-    encoding. Without it, the cache holds codes, which are not centred and need no mean.
+    A context that stops the processes of `devices`.
     """
 
-    model: Any
-    folder: Path
-    search: Search
+    given: Any
+    device: str | None = None
     batch_size: int = 32
     devices: list[str] | bool = False  # encode in one process per device
     progress: bool = False
-    kept: dict[str, int] = field(default_factory=dict)  # texts on disk, by kind
-    mean: Tensor | None = None  # float64 [dim]; codes are centred by it
+    _pool: Any = None
 
-    def encode(self, pairs: Pairs, query_prompt: Prompt, corpus_prompt: Prompt) -> Problem:
-        """Encode the texts of pairs that are not in the cache yet.
+    @cached_property
+    def model(self) -> Any:
+        """The model, loaded when it is first needed."""
+        if not isinstance(self.given, str):
+            return self.given
+        with working(f"loading {self.given}", shown=self.progress):
+            return load_model(self.given, self.device)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """What tells this model from others."""
+        return fingerprint(self.model)
+
+    @property
+    def similarity(self) -> Callable[[Tensor, Tensor], Tensor] | None:
+        """The model's own similarity of rows; None if it is that of normalised rows, the dot product."""
+        named = self.model.similarity_fn_name
+        return None if named in ("cosine", "dot") else self.model.similarity_pairwise
+
+    def __enter__(self) -> Encoder:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._pool is not None:
+            self.model.stop_multi_process_pool(self._pool)
+            self._pool = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Pickle without what another process loads or starts itself."""
+        left = ("_pool", *(["model"] if isinstance(self.given, str) else []))
+        return {name: value for name, value in self.__dict__.items() if name not in left} | {"progress": False}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, _pool=None)
+
+    def encode(self, kind: str, texts: list[str], prompt: Prompt, advance: Callable[[float], None]) -> Tensor:
+        """Return normalised embeddings, float32, on the device of the model."""
+        encode = self.model.encode_query if kind == "query" else self.model.encode_document
+        if self.devices and self._pool is None:
+            named = None if isinstance(self.devices, bool) else self.devices
+            self._pool = self.model.start_multi_process_pool(target_devices=named)
+        with self._batches_shown(len(texts), advance):
+            embeddings = encode(
+                texts,
+                batch_size=self.batch_size,
+                prompt=prompt[0],
+                prompt_name=prompt[1],
+                pool=self._pool,
+                normalize_embeddings=True,
+                show_progress_bar=False,
+                convert_to_tensor=self._pool is None,
+                convert_to_numpy=self._pool is not None,
+            )
+        tensor: Tensor = torch.as_tensor(embeddings).float()
+        return tensor
+
+    @contextmanager
+    def _batches_shown(self, number: int, advance: Callable[[float], None]) -> Iterator[None]:
+        """Advance with every batch that the model encodes, by `number` texts in all.
+
+        One call encodes a whole chunk, because the model sorts its texts by length to save padding. A hook on the
+        model's first module sees the batches of a call, unless other processes encode them.
+        """
+        shown = 0
+
+        def on_batch(*_: Any) -> None:
+            nonlocal shown
+            step = min(self.batch_size, number - shown)
+            shown += step
+            advance(step)
+
+        first = next(iter(self.model.children()), None) if self.progress and hasattr(self.model, "children") else None
+        handle = None if first is None else first.register_forward_hook(on_batch)
+        try:
+            yield
+        finally:
+            if handle is not None:
+                handle.remove()
+        advance(number - shown)
+
+
+@dataclass(frozen=True)
+class EncodedTexts:
+    """Texts of one side, and what the model made of them: a store per block, in a folder that runs may share.
+
+    With `rescore` stores hold embeddings, which another run may hash to another number of bits. Without it, they hold
+    codes, which are not centred and need no mean.
+
+    Args:
+        kind: "query" or "document": how the model should encode them.
+        texts: The texts.
+        encoder: The model.
+        prompt: What to put in front of each text.
+        search: How candidates are found.
+        cache: The folder of the stores.
+        cells: The folder of the cells, which know the stores of their blocks.
+        block: Texts per store.
+        kept: Filled with the number of texts on disk by block, to be shown when a run is interrupted.
+    """
+
+    kind: str
+    texts: TextFile
+    encoder: Encoder
+    prompt: Prompt
+    search: Search
+    cache: Path
+    cells: Path
+    block: int
+    kept: dict[tuple[str, int], int] = field(default_factory=dict)
+
+    @property
+    def side(self) -> str:
+        """The side of the run that these texts are."""
+        return "query" if self.kind == "query" else "reference"
+
+    @cached_property
+    def floats(self) -> Rows | None:
+        """The embeddings; None if only codes are kept."""
+        if not self.search.rescore:
+            return None
+        n = len(self.texts)
+        return ShardRows([self._store(range(i, min(i + self.block, n))).rows() for i in range(0, n, self.block)])
+
+    def encode(self, rows: range, advance: Callable[[float], None]) -> dict[str, Tensor]:
+        """Encode the texts of a block that are not in its store yet, and return the name of the store.
 
         Raises:
             ValueError: The model returns NaN.
@@ -61,136 +184,108 @@ class Encoder:
             DiskFullError: There is no room.
             UnwritableError: The folder cannot be written to.
         """
-        with pool_of(self.model, self.devices) as pool:
-            # The corpus sets the mean for queries too: codes are comparable only if they share an origin.
-            corpus = self._side("document", pairs.corpus, corpus_prompt, pool)
-            queries = self._side("query", pairs.queries, query_prompt, pool)
-        # Embeddings are normalised, so dot products and cosines agree; other similarities are the model's own.
-        similarity = None if self.model.similarity_fn_name in ("cosine", "dot") else self.model.similarity_pairwise
-        return Problem(queries, corpus, pairs.positives, pairs.most_rows, similarity=similarity)
-
-    def _side(self, kind: str, texts: list[str], prompt: Prompt, pool: Any) -> Side:
-        keep_floats = self.search.rescore
-        codes = torch.empty(len(texts), self.search.bits // 8, dtype=torch.uint8)
-        hasher = None
-        with (
-            Store(self._store(kind, texts, prompt), len(texts), np.float32 if keep_floats else np.uint8) as store,
-            progress_bar(f"encoding {len(texts):,} texts ({kind})", len(texts), shown=self.progress) as bar,
-        ):
-            self.kept[kind] = store.kept
+        texts, key = self.texts[rows.start : rows.stop], (self.kind, rows.start)
+        name = self._name(texts)
+        with Store(self.cache / name, len(texts), self._dtype) as store:
+            self.kept[key] = store.kept
             for j in range(store.num_chunks):
-                rows = store.read(j)
-                if rows is None:
+                there = store.read(j)
+                if there is None:
                     store.claim()  # before the work of encoding, not after it
-                    rows = store.read(j)
-                    self.kept[kind] = store.kept
-                if rows is not None:
-                    bar.advance(len(rows))
-                if rows is not None and not keep_floats:
-                    codes[j :: store.num_chunks] = torch.from_numpy(rows)
+                    there = store.read(j)
+                    self.kept[key] = store.kept
+                if there is not None:
+                    advance(len(there))
                     continue
                 these = [texts[i] for i in store.chunk(j)]
-                x = self._embed(kind, these, prompt, pool, bar) if rows is None else torch.from_numpy(rows)
-                hasher = hasher or self._hasher(x)
-                hashed, finite = hasher.encode_flagged(x)
+                x = self.encoder.encode(self.kind, these, self.prompt, advance)
+                finite = torch.isfinite(x).all(1)
                 if not bool(finite.all()):
                     text = these[int((~finite).nonzero()[0])]
                     raise ValueError(
                         f"the model returns NaN or infinity for the text {text[:60]!r}; check for damaged weights, or "
                         "load it in a wider precision."
                     )
-                codes[j :: store.num_chunks] = hashed.cpu()
-                if rows is None:
-                    store.write(j, (x if keep_floats else hashed).cpu().numpy())
-                    self.kept[kind] = store.kept
-            return Side(codes, store.rows() if keep_floats else None)
+                if not self.search.rescore:
+                    x = SignHasher(x.shape[1], self.search.bits, center=self.search.center).encode(x)
+                store.write(j, x.cpu().numpy())
+                self.kept[key] = store.kept
+        return {"store": torch.tensor(list(name.encode()), dtype=torch.uint8)}
 
-    def _store(self, kind: str, texts: list[str], prompt: Prompt) -> Path:
-        """Return the folder for these texts, named after everything that their embeddings or codes depend on."""
+    def blocks(self, rows: range) -> Iterator[tuple[slice, Tensor]]:
+        """Yield the chunks of a block's store, and which of the block's rows they hold."""
+        store = self._store(rows)
+        for j in range(store.num_chunks):
+            there = store.read(j)
+            if there is None:  # damaged since it was encoded
+                self.encode(rows, lambda _: None)
+                store = self._store(rows)
+                there = store.read(j)
+                if there is None:
+                    raise RuntimeError(f"{store.folder} cannot be read back; check the disk.")
+            yield slice(j, len(rows), store.num_chunks), torch.from_numpy(there)
+
+    def name_row(self, row: int) -> str:
+        """Say which text a row is, in an error."""
+        return f"the embedding of the text {self.texts[row][:60]!r} is not finite; remove {self.cache} and run it again."
+
+    @property
+    def _dtype(self) -> type[np.float32 | np.uint8]:
+        return np.float32 if self.search.rescore else np.uint8
+
+    def _store(self, rows: range) -> Store:
+        """Open the store of a block that is encoded."""
+        found = read_cell(self.cells / Cell("encode", self.side, rows).name)
+        if found is None:
+            raise RuntimeError(f"the cell of the texts from {rows.start} is gone from {self.cells}; run it again.")
+        return Store(self.cache / bytes(found["store"].tolist()).decode(), len(rows), self._dtype)
+
+    def _name(self, texts: list[str]) -> str:
+        """Name the store of these texts after everything that their embeddings or codes depend on."""
         rescore, bits, center = self.search.rescore, self.search.bits, self.search.center
-        depends_on = [kind, fingerprint(self.model), repr((*prompt, Store.CHUNK, rescore))]
+        depends_on = [self.kind, self.encoder.fingerprint, repr((*self.prompt, Store.CHUNK, rescore))]
         if not rescore:
             depends_on.append(f"{bits} bits, center {center}")
-        return self.folder / f"{kind}-{checksum([*depends_on, *texts])[:24]}"
-
-    def _hasher(self, first: Tensor) -> SignHasher:
-        """Make the hasher for embeddings like those of the first chunk, whose mean is that of all texts."""
-        if self.mean is None:
-            mean = first.mean(0, dtype=torch.float64)
-            self.mean = torch.nan_to_num(mean).cpu()  # one bad text must not spoil the codes of others
-        hasher = SignHasher(first.shape[1], self.search.bits, center=self.search.center)
-        hasher.set_mean(self.mean, len(first))
-        return hasher
-
-    def _embed(self, kind: str, texts: list[str], prompt: Prompt, pool: Any, bar: Bar) -> Tensor:
-        """Return normalised embeddings, float32, on the device of the model."""
-        encode = self.model.encode_query if kind == "query" else self.model.encode_document
-        with self._batches_shown(len(texts), bar):
-            embeddings = encode(
-                texts,
-                batch_size=self.batch_size,
-                prompt=prompt[0],
-                prompt_name=prompt[1],
-                pool=pool,
-                normalize_embeddings=True,
-                show_progress_bar=False,
-                convert_to_tensor=pool is None,
-                convert_to_numpy=pool is not None,
-            )
-        tensor: Tensor = torch.as_tensor(embeddings).float()
-        return tensor
-
-    @contextmanager
-    def _batches_shown(self, number: int, bar: Bar) -> Iterator[None]:
-        """Advance the bar with every batch that the model encodes, by `number` texts in all.
-
-        One call encodes a whole chunk, because the model sorts its texts by length to save padding. A hook on the
-        model's first module sees the batches of a call, unless other processes encode them.
-        """
-        shown = 0
-
-        def advance(*_: Any) -> None:
-            nonlocal shown
-            step = min(self.batch_size, number - shown)
-            shown += step
-            bar.advance(step)
-
-        first = next(iter(self.model.children()), None) if self.progress and hasattr(self.model, "children") else None
-        handle = None if first is None else first.register_forward_hook(advance)
-        try:
-            yield
-        finally:
-            if handle is not None:
-                handle.remove()
-        bar.advance(number - shown)
+        return f"{self.kind}-{checksum([*depends_on, *texts])[:24]}"
 
 
 @contextmanager
 def judging(
-    cross_encoder: Any, pairs: Pairs, batch_size: int, devices: list[str] | bool
+    cross_encoder: Any, queries: TextFile, corpus: TextFile, batch_size: int, devices: list[str] | bool
 ) -> Iterator[Callable[[Candidates], Candidates] | None]:
     """Yield a function that scores candidates with a cross-encoder; None without one."""
     if cross_encoder is None:
         yield None
         return
     with pool_of(cross_encoder, devices) as pool:
-        more = {} if pool is None else {"pool": pool}
+        yield CrossEncoderJudge(cross_encoder, queries, corpus, batch_size, pool)
 
-        def judge(found: Candidates) -> Candidates:
-            there = found.indices >= 0
-            rows = torch.cat([there.nonzero()[:, 0], row_numbers(found.positives)]).tolist()
-            ids = torch.cat([found.indices[there], found.positives[1]]).tolist()
-            texts = [(pairs.queries[found.first + q], pairs.corpus[i]) for q, i in zip(rows, ids, strict=True)]
-            judged = cross_encoder.predict(
-                texts, batch_size=batch_size, convert_to_tensor=True, show_progress_bar=False, **more
-            )
-            judged = judged.float().cpu()
-            scores = torch.full(found.scores.shape, MISSING)
-            number = int(there.sum())
-            scores[there] = judged[:number]
-            return replace(found, scores=scores, positive_scores=judged[number:])
 
-        yield judge
+@dataclass(frozen=True)
+class CrossEncoderJudge:
+    """Scores candidates and positives with a cross-encoder, in place of cosines."""
+
+    cross_encoder: Any
+    queries: TextFile
+    corpus: TextFile
+    batch_size: int
+    pool: Any = None
+
+    def __call__(self, found: Candidates) -> Candidates:
+        """Return candidates with the scores of the cross-encoder."""
+        there = found.indices >= 0
+        rows = torch.cat([there.nonzero()[:, 0], row_numbers(found.positives)]) + found.first
+        ids = torch.cat([found.indices[there], found.positives[1]])
+        texts = list(zip(self.queries.take(rows), self.corpus.take(ids), strict=True))
+        more = {} if self.pool is None else {"pool": self.pool}
+        judged = self.cross_encoder.predict(
+            texts, batch_size=self.batch_size, convert_to_tensor=True, show_progress_bar=False, **more
+        )
+        judged = judged.float().cpu()
+        scores = torch.full(found.scores.shape, MISSING)
+        number = int(there.sum())
+        scores[there] = judged[:number]
+        return replace(found, scores=scores, positive_scores=judged[number:])
 
 
 @contextmanager

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from lookalike.hashing import SignHasher
-from lookalike.mining.cells import STAGES, Cell, Grid, is_whole, read_cell, write_cell
+from lookalike.mining.cells import Cell, Grid, Stage, is_whole, read_cell, write_cell
 from lookalike.mining.codes_on_disk import CodeFiles
 from lookalike.mining.pipeline import Part, joined_parts, sampler
 from lookalike.negatives import hardest_positives
@@ -51,8 +51,8 @@ class Side(Protocol):
 class Answers(Protocol):
     """The positives of each query."""
 
-    def take(self, rows: range) -> Lists:
-        """Return those of some queries."""
+    def read(self, first: int, last: int) -> Lists:
+        """Return those of the queries from `first` to `last`."""
 
 
 @dataclass(frozen=True)
@@ -61,9 +61,9 @@ class AnswersInMemory:
 
     lists: Lists
 
-    def take(self, rows: range) -> Lists:
-        """Return those of some queries."""
-        return take_lists(self.lists, torch.arange(rows.start, rows.stop))
+    def read(self, first: int, last: int) -> Lists:
+        """Return those of the queries from `first` to `last`."""
+        return take_lists(self.lists, torch.arange(first, last))
 
 
 class Writer(Protocol):
@@ -106,10 +106,13 @@ class Run:
         """Return the file that a cell leaves."""
         return (self.finished if cell.stage == "finish" else self.folder) / cell.name
 
-    def missing(self, stage: str) -> list[Cell]:
+    def missing(self, stage: Stage) -> list[Cell]:
         """List the cells of a stage that are not done, or whose files are damaged."""
-        stage_ = next(each for each in STAGES if each == stage)
-        return [cell for cell in self.grid.cells(stage_) if not is_whole(self.path(cell))]
+        return [cell for cell in self.grid.cells(stage) if not is_whole(self.path(cell))]
+
+    def lacks(self, cell: Cell) -> bool:
+        """Return whether a cell is not done, without reading its file."""
+        return not self.path(cell).exists()
 
     def do(self, cell: Cell, advance: Callable[[float], None] = lambda _: None) -> None:
         """Do a cell: leave its file, whatever was there before."""
@@ -187,7 +190,7 @@ class Run:
     def _finish(self, cell: Cell, advance: Callable[[float], None]) -> None:
         rows, pipeline = cell.rows, self.pipeline
         found = self._found(rows)
-        positives = self._hardest(rows) if self.positives is None else self.positives.take(rows)
+        positives = self._hardest(rows) if self.positives is None else self.positives.read(rows.start, rows.stop)
         compared: Any = self.sides["query"].floats, self.sides["reference"].floats
         if not pipeline.search.rescore:
             codes, reference = self._codes("query").read(rows), self._codes("reference")
@@ -251,7 +254,7 @@ class Run:
 
     def _left_out(self, rows: range) -> Lists | None:
         """Return what is never a negative of some queries: positives, and excluded references; ascending."""
-        lists = [] if self.positives is None else [self.positives.take(rows)]
+        lists = [] if self.positives is None else [self.positives.read(rows.start, rows.stop)]
         if self.exclude is not None:
             lists.append(take_lists(self.exclude, torch.arange(rows.start, rows.stop)))
         if not lists:

@@ -1,13 +1,16 @@
-"""Progress bars, drawn only on a terminal, on the first rank, and on request."""
+"""Progress bars, on the first rank and on request: drawn on a terminal; long work also says a line a minute in logs."""
 
 import os
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+A_MINUTE = 60.0  # seconds
 
 
 class Bar(Protocol):
@@ -50,6 +53,78 @@ def progress_bar(description: str, total: float, *, shown: bool) -> Iterator[Bar
                 progress.update(task, description=text)
 
         yield Drawn()
+
+
+class CountingBar(Bar, Protocol):
+    """A bar that also counts finished pieces."""
+
+    def count(self) -> None:
+        """Count one more piece."""
+
+
+class _Spoken:
+    """Say how far something is: a line a minute, for logs."""
+
+    def __init__(self, description: str, total: float, pieces: int, clock: Callable[[], float]) -> None:
+        self._text, self._total, self._pieces, self._clock = description, total, pieces, clock
+        self._done, self._counted = 0.0, 0
+        self._began = self._said = clock()
+
+    def advance(self, amount: float) -> None:
+        """Say something if a minute has passed since the last time."""
+        self._done += amount
+        if self._clock() - self._said >= A_MINUTE:
+            self._said = self._clock()
+            left = (self._said - self._began) * (self._total / self._done - 1) if self._done else 0.0
+            print(
+                f"{self._text}: {self._done / max(self._total, 1):.0%}, {self._counted:,} of {self._pieces:,} cells, "
+                f"about {_spoken(left)} left",
+                file=sys.stderr,
+                flush=True,
+            )
+
+    def describe(self, text: str) -> None:
+        """Replace the text."""
+        self._text = text
+
+    def count(self) -> None:
+        """Count one more piece."""
+        self._counted += 1
+
+
+class _Drawn:
+    def __init__(self, bar: Bar, description: str, pieces: int) -> None:
+        self._text, self._pieces, self._counted = description, pieces, 0
+        self.advance, self.describe = bar.advance, bar.describe
+
+    def count(self) -> None:
+        """Show the number of pieces."""
+        self._counted += 1
+        if self._pieces > 1:
+            self.describe(f"{self._text}, {self._counted:,} of {self._pieces:,} cells")
+
+
+@contextmanager
+def steady_bar(
+    description: str, total: float, pieces: int, *, shown: bool, clock: Callable[[], float] = time.monotonic
+) -> Iterator[CountingBar]:
+    """Yield a bar for work that may take days: drawn on a terminal; without one, a line a minute on standard error."""
+    if shown and not sys.stderr.isatty() and os.environ.get("RANK", "0") == "0":
+        yield _Spoken(description, total, pieces, clock)
+        return
+    with progress_bar(description, total, shown=shown) as bar:
+        yield _Drawn(bar, description, pieces)
+
+
+def _spoken(seconds: float) -> str:
+    """Say a length of time in words.
+
+    Examples:
+        >>> _spoken(50), _spoken(1000), _spoken(90_000)
+        ('1 min', '17 min', '25 h')
+    """
+    minutes = max(1, round(seconds / 60))
+    return f"{minutes} min" if minutes < 120 else f"{round(seconds / 3600):,} h"
 
 
 @contextmanager

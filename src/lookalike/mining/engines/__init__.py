@@ -1,0 +1,74 @@
+"""Engines do the cells of a run: one after another in this process, by hand in several processes, or on Ray."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from lookalike.mining.cells import Cell
+    from lookalike.mining.run import Run
+
+
+class Engine(Protocol):
+    """Does cells of one stage, in any order. Cells may be done twice: their files come out the same."""
+
+    def each(self, run: Run, cells: Sequence[Cell], advance: Callable[[float], None]) -> Iterator[Cell]:
+        """Do cells, and yield each when its file is there; `advance` by the size of each, in as many steps as known."""
+
+
+@dataclass(frozen=True)
+class InProcess:
+    """Does one cell after another in this process."""
+
+    def each(self, run: Run, cells: Sequence[Cell], advance: Callable[[float], None]) -> Iterator[Cell]:
+        """Do cells, and yield each when its file is there."""
+        for cell in cells:
+            run.do(cell, advance)
+            yield cell
+
+
+@dataclass(frozen=True)
+class Shard:
+    """Does every n-th cell in this process; other processes, started by hand, do the others.
+
+    Args:
+        number: Which share, from 1 to `of`.
+        of: Number of shares.
+
+    Examples:
+        >>> Shard.parse("3/16")
+        Shard(number=3, of=16)
+    """
+
+    number: int
+    of: int
+
+    @classmethod
+    def parse(cls, text: str) -> Shard:
+        """Read "3/16".
+
+        Raises:
+            ValueError: It is something else.
+        """
+        number, slash, of = text.partition("/")
+        if slash and number.isdecimal() and of.isdecimal() and 1 <= int(number) <= int(of):
+            return cls(int(number), int(of))
+        raise ValueError(f"a shard is written as 3/16, the third of sixteen, got {text!r}.")
+
+    def __str__(self) -> str:
+        return f"{self.number}/{self.of}"
+
+    def each(self, run: Run, cells: Sequence[Cell], advance: Callable[[float], None]) -> Iterator[Cell]:
+        """Do this shard's cells and pass over the others.
+
+        If there are enough query blocks, a shard searches all columns of its own, so that it can finish them.
+        """
+        by_rows = len(run.grid.cells("finish")) >= self.of
+        for cell in cells:
+            share = cell.rows.start // run.grid.block if by_rows else cell.place
+            if share % self.of == self.number - 1:
+                run.do(cell, advance)
+                yield cell

@@ -1,0 +1,60 @@
+"""Take a run through its stages, with any engine, from wherever it is."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lookalike.mining.cells import STAGES
+from lookalike.mining.engines import Shard
+from lookalike.utils.progress import steady_bar
+
+if TYPE_CHECKING:
+    from lookalike.mining.cells import Cell
+    from lookalike.mining.engines import Engine
+    from lookalike.mining.run import Run
+
+SAID = {
+    "encode": "encoding {:,} rows",
+    "hash": "hashing {:,} rows",
+    "search": "searching {:,} pairs",
+    "finish": "mining {:,} queries",
+}
+
+
+class UnfinishedError(ValueError):
+    """Cells are missing that another process has to do; the message says which and how."""
+
+
+def complete(run: Run, engine: Engine, *, progress: bool = False) -> None:
+    """Do all cells that are not done, stage by stage.
+
+    With a `Shard`, do its share of what can be done now.
+
+    Args:
+        run: The run.
+        engine: What does the cells.
+        progress: Show progress.
+
+    Raises:
+        UnfinishedError: A stage needs cells of other shards that are missing.
+    """
+    for stage in STAGES:
+        missing = run.missing(stage)
+        mine = [cell for cell in missing if stage != "finish" or not any(map(run.lacks, run.grid.searches(cell.rows)))]
+        total = sum(cell.size for cell in mine)
+        with steady_bar(SAID[stage].format(total), total, len(mine), shown=progress and bool(mine)) as bar:
+            for _ in engine.each(run, mine, bar.advance):
+                bar.count()
+        if isinstance(engine, Shard) and stage == "hash":  # cheap, so nobody waits for the others
+            for cell in filter(run.lacks, missing):
+                run.do(cell)
+        left = [cell for cell in missing if run.lacks(cell)]
+        if left and stage != "search":
+            raise UnfinishedError(_unfinished(engine, stage, left, len(run.grid.cells(stage))))
+
+
+def _unfinished(engine: Engine, stage: str, left: list[Cell], total: int) -> str:
+    return (
+        f"Shard {engine} has done its share of this stage ({stage}), and {len(left):,} of {total:,} cells are left to "
+        "other shards. Start this shard again when they have ended."
+    )
