@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 Stage = Literal["encode", "hash", "search", "finish"]
 STAGES: tuple[Stage, ...] = ("encode", "hash", "search", "finish")  # each needs all cells of the one before
+BLOCK = 1 << 17
 CHECKSUM = 4  # bytes at the end of a file
 READ = 1 << 20  # bytes at a time
 
@@ -90,6 +91,11 @@ class Grid:
     def searches(self, rows: range) -> list[Cell]:
         """List the searches of the queries of a finish."""
         return [Cell("search", "query", rows, columns) for columns in ranges(self.references, self.COLUMN * self.block)]
+
+
+def default_block(queries: int) -> int:
+    """Return the rows of a block: more where there are so many queries that blocks would be too many files."""
+    return BLOCK if queries < 1 << 24 else 4 * BLOCK
 
 
 def ranges(n: int, step: int) -> Iterator[range]:

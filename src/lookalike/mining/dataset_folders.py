@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import shutil
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-ROWS = "data/train-00000-of-00001.parquet"
+DATA, MANIFEST = "data", "manifest.json"
 SIZES = (("n<1K", 10**3), ("1K<n<10K", 10**4), ("10K<n<100K", 10**5), ("100K<n<1M", 10**6), ("1M<n<10M", 10**7))
 LOSSES = {
     "triplet": "MultipleNegativesRankingLoss",
@@ -23,31 +25,40 @@ LOSSES = {
 
 
 @contextmanager
-def rows_place(output: Path) -> Iterator[Path]:
-    """Yield the file to write rows to: the output itself or, if it has no suffix, a file in a new data set folder.
+def writing_folder(output: Path, shards: Sequence[tuple[Path, int]]) -> Iterator[Path]:
+    """Yield a new data set folder with the rows of all shards; it takes its place at the end, or goes after an error.
 
-    The folder takes its place at the end, and is removed after an error.
+    `manifest.json` lists its files of rows with their sizes and checksums.
+
+    Args:
+        output: The folder.
+        shards: Parquet files and how many rows they hold, in order; those without rows are left out.
     """
-    if output.suffix:
-        yield output
-        return
+    kept = [(path, number) for path, number in shards if number]
     with writable(output.parent), replacing_folder(output) as temporary:
-        rows = temporary / ROWS
-        rows.parent.mkdir()
-        yield rows
+        (temporary / DATA).mkdir()
+        files = []
+        for i, (path, number) in enumerate(kept):
+            target = temporary / DATA / f"train-{i:05}-of-{len(kept):05}.parquet"
+            shutil.copyfile(path, target)
+            with target.open("rb") as file:
+                digest = hashlib.file_digest(file, "sha256").hexdigest()
+            name = target.relative_to(temporary).as_posix()
+            files.append({"path": name, "rows": number, "bytes": target.stat().st_size, "sha256": digest})
+        (temporary / MANIFEST).write_text(json.dumps({"files": files}, indent=1) + "\n", encoding="utf-8")
+        yield temporary
 
 
-def write_card(rows: Path, name: str, columns: Sequence[str], model: str | None, record: dict[str, Any]) -> None:
+def write_card(folder: Path, name: str, columns: Sequence[str], model: str | None, record: dict[str, Any]) -> None:
     """Write the card of a data set folder, and the whole summary beside it.
 
     Args:
-        rows: The file of rows in the folder.
+        folder: The folder.
         name: Name of the folder.
         columns: Names of the columns.
         model: Name of the model that encoded the texts, if it has one.
         record: What `summary_record` returned.
     """
-    folder = rows.parent.parent
     record = shareable(record)
     (folder / "summary.json").write_text(json.dumps(record, indent=1, default=str) + "\n", encoding="utf-8")
     (folder / CARD).write_text(_card(name, columns, model, record), encoding="utf-8")

@@ -144,25 +144,42 @@ def mine_embeddings(
     where = "themselves" if reference is None else f"{m:,} others"
     console.print(f"{n:,} embeddings of dimension {dim}, searched in {where}.", highlight=False)
     began = time.perf_counter()
-    indices, scores = torch.empty(n, num_negatives, dtype=torch.int64), torch.empty(n, num_negatives)
-    with interruptible(path, lambda: None if path is None else "Interrupted: nothing is written."):
-        with reserved(path, force=force):
-            problem = replace(_hashed(queries, searched, checked, lists, search, progress=verbose), exclude=exclude)
-            parts = problem.mine(selection, filters, search, device=torch.device(device), progress=verbose)
-            for part in tally.counted(parts):
-                rows = slice(part.first, part.first + len(part.indices))
-                indices[rows], scores[rows] = part.indices, part.scores
-            summary = tally.summary(m)
-            if path is not None:
-                given = {"embeddings": embeddings, "reference": reference, "labels": labels, "positives": positives}
-                given |= {"same": same} if len(marked) else {}
-                source = {name: str(value) if _is_path(value) else None for name, value in given.items()}
-                with writing_ids(path, indices.numpy(), scores.numpy()):
-                    more = {"seconds": time.perf_counter() - began, "rows": n, "source": source}
-                    write_summary(path, summary, selection, filters, search, **more)
-        summary.show(console, num_negatives)
+    most = int(lists[0].diff().max())
+    pipeline = Pipeline(selection, filters, search, most)
+    by_label = checked is not None
+    data = {"embeddings": queries.identity(), "reference": searched.identity()}
+    kept = {"positives": lists_checksum(lists), "labels": None if checked is None else checksum_of(checked)}
+    kept |= {"exclude": None if exclude is None else lists_checksum(exclude)}
+    said = "Interrupted: nothing is written"
+    with interruptible(path, lambda: None if path is None else _kept(path)), held_job(path, engine, force=force) as job:
+        job.check_same({"data": {**data, **kept}})
+        run = Run(
+            folder=job.cells("search", search.bits, search.center, pipeline.shortlist, block),
+            finished=job.cells("finish", settings_of(pipeline), block),
+            grid=Grid(n, m, itself=reference is None, encodes=False, block=block),
+            sides={"query": queries, "reference": searched},
+            pipeline=pipeline,
+            positives=None if by_label else AnswersInMemory(lists),
+            labels=checked,
+            exclude=exclude,
+            device=device,
+        )
+        complete(run, place.engine, progress=verbose)
+        indices, scores = torch.empty(n, num_negatives, dtype=torch.int64), torch.empty(n, num_negatives)
+        for part in tally.counted(run.parts()):
+            rows = slice(part.first, part.first + len(part.indices))
+            indices[rows], scores[rows] = part.indices, part.scores
+        summary = tally.summary(m)
         if path is not None:
-            print_written(console, path, n)
+            given = {"embeddings": embeddings, "reference": reference, "labels": labels, "positives": positives}
+            given |= {"same": same} if len(marked) else {}
+            source = {name: str(value) if _is_path(value) else None for name, value in given.items()}
+            with writing_ids(path, indices.numpy(), scores.numpy()):
+                more = {"seconds": time.perf_counter() - began, "rows": n, "source": source}
+                write_summary(path, summary, selection, filters, search, **more)
+    summary.show(console, num_negatives)
+    if path is not None:
+        print_written(console, path, n)
     return MinedEmbeddings(indices, scores, summary)
 
 
@@ -216,32 +233,6 @@ class NormalizedRows:
                     )
                 bar.advance(len(x))
         return codes
-
-
-def _hashed(
-    queries: NormalizedRows,
-    reference: NormalizedRows,
-    labels: Tensor | None,
-    positives: Lists,
-    search: Search,
-    *,
-    progress: bool,
-) -> Problem:
-    """Read and hash both sides."""
-    n, dim = reference.shape
-    sample = reference.read(np.linspace(0, n - 1, min(ROWS, n)).astype(np.int64))
-    hasher = SignHasher(dim, search.bits, center=search.center)
-    # A row that is not finite is found, and named, when it is hashed.
-    hasher.set_mean(torch.nan_to_num(sample.mean(0, dtype=torch.float64)), len(sample))
-    codes = reference.hash(hasher, progress=progress)
-    asked = codes if queries is reference else queries.hash(hasher, progress=progress)
-    if labels is not None:
-        positives = _without_padding(hardest_positives(codes, labels)[:, None])
-    elif queries is reference:
-        labels = torch.arange(n)  # every row is its own class, so that no row finds itself
-    floats = (queries, reference) if search.rescore else (None, None)
-    most = int(positives[0].diff().max())
-    return Problem(Side(asked, floats[0]), Side(codes, floats[1]), positives, most, labels)
 
 
 def _is_path(value: Any) -> bool:

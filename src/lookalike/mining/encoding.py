@@ -162,6 +162,10 @@ class EncodedTexts:
     block: int
     kept: dict[tuple[str, int], int] = field(default_factory=dict)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Pickle without open files."""
+        return {name: value for name, value in self.__dict__.items() if name != "floats"}
+
     @property
     def side(self) -> str:
         """The side of the run that these texts are."""

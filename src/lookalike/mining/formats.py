@@ -7,9 +7,10 @@ import json
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any, Protocol, get_args
 
 import numpy as np
+import torch
 
 from lookalike.mining import Format
 from lookalike.mining.outputs import scores_path
@@ -18,17 +19,25 @@ from lookalike.utils.files import replacing, room_for, writable
 from lookalike.utils.imports import optional_import
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from pathlib import Path
 
     from lookalike.mining.pipeline import Part
-    from lookalike.mining.sources import Pairs
+    from lookalike.mining.text_files import TextFile
     from lookalike.utils.arrays import Array
 
 Row = dict[str, Any]
+QUERIES_AT_A_TIME = 4096  # whose texts are in memory
 ROWS_AT_A_TIME = 4096  # of texts, in a table
 IDS_AT_A_TIME = 1 << 20  # queries, in a table of row numbers
 EXCHANGED = ("flagembedding", "tevatron")  # formats of other libraries, which name the columns themselves
+
+
+class PairTexts(Protocol):
+    """The texts that rows are made of."""
+
+    queries: TextFile
+    corpus: TextFile
 
 
 @dataclass(frozen=True)
@@ -87,31 +96,44 @@ def has_folders(output_format: str) -> bool:
     return output_format not in EXCHANGED
 
 
-def make_rows(pairs: Pairs, parts: Iterable[Part], layout: Layout) -> Iterator[Row]:
+def make_rows(pairs: PairTexts, parts: Iterable[Part], layout: Layout) -> Iterator[Row]:
     """Yield the rows of all queries, in order of appearance; one without a negative has rows only as labeled-pair."""
     write = WRITERS[layout.output_format]
     for part in parts:
-        offsets, ids = (tensor.tolist() for tensor in part.positives)
-        positives = list(zip(ids, part.positive_scores.tolist(), strict=True))
-        for i, (indices, scores) in enumerate(zip(part.indices.tolist(), part.scores.tolist(), strict=True)):
-            query = part.first + i
-            negatives = [(j, score) for j, score in zip(indices, scores, strict=True) if j >= 0]
-            group = Group(query, pairs.queries[query], positives[offsets[i] : offsets[i + 1]], negatives)
-            yield from write(layout, pairs.corpus, group)
+        offsets = part.positives[0].tolist()
+        for start in range(0, len(part.indices), QUERIES_AT_A_TIME):
+            stop = min(start + QUERIES_AT_A_TIME, len(part.indices))
+            answers = slice(offsets[start], offsets[stop])
+            texts = _texts_of(pairs, part, slice(start, stop), answers)
+            queries = pairs.queries[part.first + start : part.first + stop]
+            positives = list(zip(part.positives[1][answers].tolist(), part.positive_scores[answers].tolist(), strict=True))
+            found = zip(part.indices[start:stop].tolist(), part.scores[start:stop].tolist(), strict=True)
+            for i, (indices, scores) in enumerate(found, start):
+                theirs = positives[offsets[i] - offsets[start] : offsets[i + 1] - offsets[start]]
+                negatives = [(j, score) for j, score in zip(indices, scores, strict=True) if j >= 0]
+                group = Group(part.first + i, queries[i - start], theirs, negatives)
+                yield from write(layout, texts, group)
+
+
+def _texts_of(pairs: PairTexts, part: Part, rows: slice, answers: slice) -> dict[int, str]:
+    """Read the texts that rows of some queries need, each once."""
+    ids = torch.cat([part.indices[rows].flatten(), part.positives[1][answers]]).unique()
+    ids = ids[ids >= 0]
+    return dict(zip(ids.tolist(), pairs.corpus.take(ids.numpy()), strict=True))
 
 
 def _numbered(num_negatives: int) -> list[str]:
     return [f"negative_{i}" for i in range(1, num_negatives + 1)]
 
 
-def _triplets(layout: Layout, corpus: list[str], group: Group) -> Iterator[Row]:
+def _triplets(layout: Layout, corpus: Mapping[int, str], group: Group) -> Iterator[Row]:
     for i, score in group.positives:
         for j, other in group.negatives:
             more = {"scores": [score, other]} if layout.scores else {}
             yield {layout.anchor: group.text, layout.positive: corpus[i], "negative": corpus[j], **more}
 
 
-def _tuples(layout: Layout, corpus: list[str], group: Group) -> Iterator[Row]:
+def _tuples(layout: Layout, corpus: Mapping[int, str], group: Group) -> Iterator[Row]:
     if len(group.negatives) < layout.num_negatives:
         return
     texts = [corpus[i] for i, _ in group.negatives]
@@ -121,14 +143,14 @@ def _tuples(layout: Layout, corpus: list[str], group: Group) -> Iterator[Row]:
         yield {layout.anchor: group.text, layout.positive: corpus[i], **negatives, **more}
 
 
-def _labeled_pairs(layout: Layout, corpus: list[str], group: Group) -> Iterator[Row]:
+def _labeled_pairs(layout: Layout, corpus: Mapping[int, str], group: Group) -> Iterator[Row]:
     for label, members in ((1, group.positives), (0, group.negatives)):
         for i, score in members:
             last = {"score": score} if layout.scores else {"label": label}
             yield {layout.anchor: group.text, layout.positive: corpus[i], **last}
 
 
-def _labeled_lists(layout: Layout, corpus: list[str], group: Group) -> Iterator[Row]:
+def _labeled_lists(layout: Layout, corpus: Mapping[int, str], group: Group) -> Iterator[Row]:
     if not group.negatives:
         return
     for positive in group.positives:
@@ -138,7 +160,7 @@ def _labeled_lists(layout: Layout, corpus: list[str], group: Group) -> Iterator[
         yield {layout.anchor: group.text, layout.positive: [corpus[i] for i, _ in members], **last}
 
 
-def _flagembedding(layout: Layout, corpus: list[str], group: Group) -> Iterator[Row]:
+def _flagembedding(layout: Layout, corpus: Mapping[int, str], group: Group) -> Iterator[Row]:
     if not group.negatives:
         return
     row: Row = {"query": group.text}
@@ -149,7 +171,7 @@ def _flagembedding(layout: Layout, corpus: list[str], group: Group) -> Iterator[
     yield row
 
 
-def _tevatron(layout: Layout, corpus: list[str], group: Group) -> Iterator[Row]:
+def _tevatron(layout: Layout, corpus: Mapping[int, str], group: Group) -> Iterator[Row]:
     if not group.negatives:
         return
     row: Row = {"query_id": str(group.query), "query": group.text}
@@ -161,7 +183,7 @@ def _tevatron(layout: Layout, corpus: list[str], group: Group) -> Iterator[Row]:
     yield row
 
 
-WRITERS: dict[str, Callable[[Layout, list[str], Group], Iterator[Row]]] = {
+WRITERS: dict[str, Callable[[Layout, Mapping[int, str], Group], Iterator[Row]]] = {
     "triplet": _triplets,
     "n-tuple": _tuples,
     "labeled-pair": _labeled_pairs,
@@ -218,10 +240,38 @@ def writing_rows(path: Path, rows: Iterable[Row], then: str, *, shown: Path | No
         yield number
 
 
-def _batches(rows: Iterable[Row]) -> Iterator[Any]:
+@dataclass(frozen=True)
+class ShardWriter:
+    """Writes the rows of a part of the queries to a Parquet file of its own."""
+
+    layout: Layout
+    texts: PairTexts
+
+    def write(self, part: Part, path: Path) -> int:
+        """Write the rows, and return their number; without any row the file is empty, but has its columns."""
+        parquet = optional_import("pyarrow.parquet", "writing parquet")
+        rows, schema = make_rows(self.texts, [part], self.layout), _schema(self.layout)
+        with replacing(path) as temporary, parquet.ParquetWriter(temporary, schema) as writer:
+            number = 0
+            for batch in _batches(rows, schema):
+                writer.write_batch(batch)
+                number += len(batch)
+        return number
+
+
+def _schema(layout: Layout) -> Any:
+    """Return the columns of a format, as pyarrow infers them from rows."""
+    pa = optional_import("pyarrow", "tables of rows")
+    listed = layout.output_format == "labeled-list"
+    text, kinds = pa.string(), {"label": pa.int64(), "score": pa.float64(), "scores": pa.list_(pa.float64())}
+    kinds |= {"labels": pa.list_(pa.int64()), layout.positive: pa.list_(text) if listed else text, layout.anchor: text}
+    return pa.schema([(name, kinds.get(name, text)) for name in layout.columns])
+
+
+def _batches(rows: Iterable[Row], schema: Any = None) -> Iterator[Any]:
     """Yield record batches of pyarrow, which all have the schema of the first."""
     pa = optional_import("pyarrow", "tables of rows")
-    remaining, schema = iter(rows), None
+    remaining = iter(rows)
     while group := list(islice(remaining, ROWS_AT_A_TIME)):
         batch = pa.RecordBatch.from_pylist(group, schema=schema)
         schema = batch.schema

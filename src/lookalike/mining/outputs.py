@@ -15,12 +15,11 @@ import torch
 from rich.table import Table
 
 from lookalike.mining.pipeline import MISSING
-from lookalike.mining.store import NOTE, remove_stores
+from lookalike.mining.store import NOTE
 from lookalike.utils.cards import check_replaceable
-from lookalike.utils.files import remove_leftovers, replacing
+from lookalike.utils.files import replacing
 from lookalike.utils.imports import optional_import
 from lookalike.utils.lists import row_numbers
-from lookalike.utils.locks import locked
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -168,7 +167,7 @@ def checked_output(
         more = "; without a suffix it is a data set folder" if folders else ""
         raise ValueError(f"output must end in {' or '.join(suffixes)}, got {path.name}{more}.")
     for each in _files(path):
-        _refuse_existing(each, force=force)
+        refuse_existing(each, force=force)
     if path.suffix and path.is_dir():
         raise ValueError(f"{path} is a folder; output names a file.")
     if not path.parent.is_dir():
@@ -181,44 +180,18 @@ def checked_output(
 
 
 @contextlib.contextmanager
-def reserved(output: Path | None, *, force: bool) -> Iterator[None]:
-    """Hold `output`, through its `work_folder`, for this process.
-
-    Remove what was encoded once the output is written, and the folder unless it holds something to resume from.
-
-    Raises:
-        FolderInUseError: Another process writes the same output; the message names it.
-        UnwritableError: The folder of the output cannot be written to.
-        ValueError: Another process has written it in the meantime.
-    """
-    if output is None:
-        yield
-        return
-    work = work_folder(output)
-    with locked(work, remove_empty=True):
-        before = _version(output)
-        try:
-            _refuse_existing(output, force=force)
-            remove_leftovers(output, scores_path(output), summary_path(output))
-            yield
-        finally:
-            with contextlib.suppress(OSError):  # someone else has tidied up
-                remove_stores(work, only_empty=_version(output) in (None, before))
-
-
-@contextlib.contextmanager
 def interruptible(output: Path | None, kept: Callable[[], str | None]) -> Iterator[None]:
     """Turn Ctrl-C into an error that says whether the output is complete or, if not, what is `kept`.
 
     Raises:
         MiningInterrupted: Ctrl-C was pressed, and there is something to report.
     """
-    before = None if output is None else _version(output)
+    before = None if output is None else output_version(output)
     try:
         yield
     except KeyboardInterrupt:
         said = kept()
-        if output is not None and _version(output) not in (None, before):
+        if output is not None and output_version(output) not in (None, before):
             work = work_folder(output)
             left = f" {work} is left over and can be deleted." if work.exists() else ""
             said = f"Interrupted, but the output is complete. Written: {output}, {summary_path(output).name}.{left}"
@@ -227,7 +200,8 @@ def interruptible(output: Path | None, kept: Callable[[], str | None]) -> Iterat
         raise MiningInterrupted(said) from None
 
 
-def _refuse_existing(path: Path, *, force: bool) -> None:
+def refuse_existing(path: Path, *, force: bool) -> None:
+    """Refuse an output that exists, unless it may be overwritten."""
     if not path.suffix:
         check_replaceable(path, "a mined data set", "output", force=force)
     elif path.exists() and not force:
@@ -236,7 +210,7 @@ def _refuse_existing(path: Path, *, force: bool) -> None:
         raise ValueError(f"{path} exists; force=True overwrites it, output= chooses another file.{left}")
 
 
-def _version(path: Path) -> tuple[int, int] | None:
+def output_version(path: Path) -> tuple[int, int] | None:
     """Return what tells a file from one that replaces it: inode and time of change."""
     try:
         found = path.stat()

@@ -18,6 +18,7 @@ from lookalike.negatives.spaces import HAMMING
 from lookalike.search import Neighbours, search_device
 from lookalike.search.streaming import Page, streamed_topk
 from lookalike.utils.lists import Lists, joined_lists, row_numbers, take_lists
+from lookalike.utils.machine import checked_device
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -86,7 +87,7 @@ class Run:
         positives: The positives of each query; None with labels, whose hardest positives are found in bits.
         labels: int64 [n], where the queries are searched in themselves: rows that share one are not candidates.
         exclude: Further references that are never negatives of a query.
-        device: Where to search.
+        device: Where to search; by default on a GPU, where a process has one.
         writer: Writes the rows of each finished cell beside it.
         finished: Where finished cells leave their files, which depend on more settings.
     """
@@ -99,7 +100,7 @@ class Run:
     positives: Answers | None
     labels: Tensor | None
     exclude: Lists | None
-    device: str
+    device: str | None
     writer: Writer | None = None
 
     def path(self, cell: Cell) -> Path:
@@ -107,8 +108,16 @@ class Run:
         return (self.finished if cell.stage == "finish" else self.folder) / cell.name
 
     def missing(self, stage: Stage) -> list[Cell]:
-        """List the cells of a stage that are not done, or whose files are damaged."""
-        return [cell for cell in self.grid.cells(stage) if not is_whole(self.path(cell))]
+        """List the cells of a stage that are not done; files that are damaged are removed."""
+        missing = []
+        for cell in self.grid.cells(stage):
+            path = self.path(cell)
+            if not path.exists():
+                missing.append(cell)
+            elif not is_whole(path):
+                path.unlink(missing_ok=True)
+                missing.append(cell)
+        return missing
 
     def lacks(self, cell: Cell) -> bool:
         """Return whether a cell is not done, without reading its file."""
@@ -170,7 +179,7 @@ class Run:
             k,
             query_labels=self._labels(cell.rows),
             exclude=self._left_out(cell.rows),
-            device=search_device(torch.device(self.device), bits, k),
+            device=search_device(torch.device(checked_device(self.device)), bits, k),
             limits=None if near is None else near[:, -1],
         )
         distances, indices = found.distances.cpu(), found.indices.cpu()

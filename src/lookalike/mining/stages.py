@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lookalike.mining.cells import STAGES
-from lookalike.mining.engines import Shard
+from lookalike.mining.engines import Merge, Shard
 from lookalike.utils.progress import steady_bar
 
 if TYPE_CHECKING:
@@ -54,6 +54,11 @@ def complete(run: Run, engine: Engine, *, progress: bool = False) -> None:
 
 
 def _unfinished(engine: Engine, stage: str, left: list[Cell], total: int) -> str:
+    if isinstance(engine, Merge):
+        return (
+            f"{len(left):,} of {total:,} cells ({stage}) are missing: start the shards again, and merge when they have "
+            "ended."
+        )
     return (
         f"Shard {engine} has done its share of this stage ({stage}), and {len(left):,} of {total:,} cells are left to "
         "other shards. Start this shard again when they have ended."

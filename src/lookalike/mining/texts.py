@@ -2,50 +2,47 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-import torch
 from rich.console import Console
 
 from lookalike.mining import Search, Selection, Strategy
-from lookalike.mining.dataset_folders import rows_place, write_card
-from lookalike.mining.encoding import Encoder, folder_or_temporary, judging
-from lookalike.mining.formats import Layout, has_folders, make_dataset, make_rows, output_suffixes, writing_rows
+from lookalike.mining.cells import Grid, default_block
+from lookalike.mining.dataset_folders import write_folder
+from lookalike.mining.encoding import CrossEncoderJudge, EncodedTexts, Encoder
+from lookalike.mining.engines import InProcess, Merge, Shard
+from lookalike.mining.formats import Layout, RowsWriter, has_folders, make_dataset, make_rows, output_suffixes, writing_rows
+from lookalike.mining.job import held_job, settings_of
 from lookalike.mining.outputs import (
     Tally,
     checked_output,
     interruptible,
     print_written,
-    reserved,
     summary_record,
     work_folder,
     write_summary,
 )
-from lookalike.mining.pipeline import QUERIES
+from lookalike.mining.pipeline import Pipeline
+from lookalike.mining.run import Run
 from lookalike.mining.same import excluded_texts
-from lookalike.mining.sources import (
-    FROM_TEXTS,
-    check_models,
-    check_prompts,
-    checked_texts,
-    load_models,
-    make_pairs,
-)
+from lookalike.mining.sources import FROM_TEXTS, check_models, check_prompts, load_models
+from lookalike.mining.stages import complete
 from lookalike.mining.store import Store
 from lookalike.negatives.filters import Filters
 from lookalike.utils.checks import checked_positive
 from lookalike.utils.imports import optional_import
-from lookalike.utils.lengthless import refuse_stream
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
+    from lookalike.mining.engines import Engine
     from lookalike.mining.formats import Row
-    from lookalike.mining.sources import Pairs
+    from lookalike.mining.job import Job
+    from lookalike.mining.pair_files import PairFiles
 
 logger = logging.getLogger("lookalike")
 

@@ -34,7 +34,9 @@ class FolderInUseError(ValueError):
 
 
 @contextmanager
-def locked(folder: Path, *, remove_empty: bool = False, named: str | None = None) -> Iterator[None]:
+def locked(
+    folder: Path, *, remove_empty: bool = False, named: str | None = None, shared: bool = False
+) -> Iterator[None]:
     """Lock `folder` for this process, creating it if needed.
 
     At the end the lock's files are removed, and so are folders that were created here and are still empty.
@@ -43,6 +45,7 @@ def locked(folder: Path, *, remove_empty: bool = False, named: str | None = None
         folder: The folder.
         remove_empty: Remove the folder at the end if it is empty, even if it was not created here.
         named: The file that the folder stands for, which the error then names instead.
+        shared: Share the lock with other processes that share it, and only with them.
 
     Raises:
         FolderInUseError: Another process holds the lock; the message names that process.
@@ -50,7 +53,7 @@ def locked(folder: Path, *, remove_empty: bool = False, named: str | None = None
     """
     with writable(folder):
         created = [each for each in (folder, *folder.parents) if not each.exists()] or [folder] * remove_empty
-        handle = _acquired(folder)
+        handle = _acquired(folder, shared=shared)
     if handle is None:
         name, kind = (str(folder), "folder") if named is None else (named, "file")
         raise FolderInUseError(f"{name} is in use by {_holder(folder)}; wait for it to end, or choose another {kind}.")
@@ -62,7 +65,8 @@ def locked(folder: Path, *, remove_empty: bool = False, named: str | None = None
         yield
     finally:
         try:
-            _tidy(folder, handle, created)
+            if not shared:  # those it is shared with still need the file
+                _tidy(folder, handle, created)
         finally:
             os.close(handle)
 
@@ -78,7 +82,7 @@ def _tidy(folder: Path, handle: int, created: list[Path]) -> None:
             each.rmdir()
 
 
-def _acquired(folder: Path) -> int | None:
+def _acquired(folder: Path, *, shared: bool) -> int | None:
     """Lock the lock file and return its handle, or None if another process holds it."""
     for attempt in reversed(range(ATTEMPTS)):
         try:
@@ -89,7 +93,7 @@ def _acquired(folder: Path) -> int | None:
                 raise
             continue
         try:
-            _lock(handle)
+            _lock(handle, shared=shared)
             if _is_at(handle, folder / LOCK):
                 return handle
             os.close(handle)  # its last holder removed the file in between, and there may be a new one
@@ -101,11 +105,12 @@ def _acquired(folder: Path) -> int | None:
     return None
 
 
-def _lock(handle: int) -> None:
-    if sys.platform == "win32":
-        msvcrt.locking(handle, msvcrt.LK_NBLCK, 1)
+def _lock(handle: int, *, shared: bool) -> None:
+    if sys.platform == "win32":  # which has no shared locks of this kind
+        if not shared:
+            msvcrt.locking(handle, msvcrt.LK_NBLCK, 1)
     else:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(handle, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
 
 
 def _is_at(handle: int, path: Path) -> bool:
