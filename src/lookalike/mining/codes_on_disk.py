@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numpy as np
 import torch
 
 from lookalike.mining.cells import Cell, write_cell
+from lookalike.search.pages import default_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -45,14 +45,9 @@ class CodeFiles:
 
     def read(self, rows: range) -> Tensor:
         """Read codes of rows that follow each other, uint8 [len(rows), width]."""
-        codes = np.empty((len(rows), self.width), np.uint8)
-        for first in range(rows.start - rows.start % self.block, rows.stop, self.block):
-            start, stop = max(first, rows.start), min(first + self.block, rows.stop)
-            part = codes[start - rows.start : stop - rows.start]
-            with self.path(range(first, min(first + self.block, self.n))).open("rb", buffering=0) as file:
-                file.seek((start - first) * self.width)
-                _fill(part, file)
-        return torch.from_numpy(codes)
+        codes = torch.empty(len(rows), self.width, dtype=torch.uint8)
+        self._fill(codes, rows)
+        return codes
 
     def take(self, ids: Tensor) -> Tensor:
         """Read the codes of some rows in any order, uint8 [len(ids), width]."""
@@ -66,16 +61,30 @@ class CodeFiles:
             codes[here] = whole[wanted[here] - first]
         return codes[inverse]
 
-    def pages(self, rows: range, page: int) -> Iterator[tuple[int, Tensor]]:
-        """Yield the codes of rows that follow each other, `page` at a time, with the number of the first."""
-        for start in range(rows.start, rows.stop, page):
-            yield start, self.read(range(start, min(start + page, rows.stop)))
+    def pages(self, rows: range, device: torch.device) -> Iterator[tuple[int, Tensor]]:
+        """Yield the codes of rows that follow each other, as many as suit a device, with the number of the first.
 
+        Two buffers take turns: codes are overwritten when those after the next are asked for.
+        """
+        step = min(default_rows(self.width, device), max(1, len(rows)))
+        locked = device.type == "cuda"
+        buffers = [
+            torch.empty(step, self.width, dtype=torch.uint8, pin_memory=locked) for _ in range(min(2, -(-len(rows) // step)))
+        ]
+        for number, start in enumerate(range(rows.start, rows.stop, step)):
+            codes = buffers[number % 2][: rows.stop - start]
+            self._fill(codes, range(start, start + len(codes)))
+            yield start, codes
 
-def _fill(part: np.ndarray, file) -> None:  # type: ignore[no-untyped-def, type-arg]
-    rest = part.reshape(-1).data
-    while len(rest):  # the system may return less than was requested
-        number = file.readinto(rest)
-        if not number:
-            raise ValueError(f"{file.name} was truncated while it was read; run the same command again to resume.")
-        rest = rest[number:]
+    def _fill(self, codes: Tensor, rows: range) -> None:
+        """Read codes of rows that follow each other into a tensor, from as many files as they are in."""
+        for first in range(rows.start - rows.start % self.block, rows.stop, self.block):
+            start, stop = max(first, rows.start), min(first + self.block, rows.stop)
+            rest = memoryview(codes[start - rows.start : stop - rows.start].numpy()).cast("B")
+            with self.path(range(first, min(first + self.block, self.n))).open("rb", buffering=0) as file:
+                file.seek((start - first) * self.width)
+                while len(rest):  # the system may return less than was requested
+                    number = file.readinto(rest)
+                    if not number:
+                        raise ValueError(f"{file.name} was truncated while it was read; run the same command to resume.")
+                    rest = rest[number:]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import time
-from dataclasses import dataclass, replace
+import zlib
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,36 +13,35 @@ import numpy as np
 import torch
 from rich.console import Console
 from torch import Tensor
-from torch.nn.functional import normalize
 
 from lookalike.data.embeddings import open_embeddings
 from lookalike.data.labels import load_labels
-from lookalike.hashing import SignHasher
 from lookalike.mining import Search, Selection, Strategy
+from lookalike.mining.cells import Grid, default_block
+from lookalike.mining.engines import InProcess, Shard
 from lookalike.mining.formats import writing_ids
-from lookalike.mining.outputs import (
-    Summary,
-    Tally,
-    checked_output,
-    interruptible,
-    print_written,
-    reserved,
-    write_summary,
-)
-from lookalike.mining.pipeline import Problem, Side
+from lookalike.mining.job import held_job, settings_of
+from lookalike.mining.outputs import Summary, Tally, checked_output, interruptible, print_written, write_summary
+from lookalike.mining.pipeline import Pipeline
+from lookalike.mining.rows import UnitRows, rows_of
+from lookalike.mining.run import SAMPLE, AnswersInMemory, Run
 from lookalike.mining.same import same_references, same_rows
-from lookalike.mining.store import rows_of
-from lookalike.negatives import Filters, hardest_positives
+from lookalike.mining.stages import complete
+from lookalike.negatives import Filters
 from lookalike.negatives.same import merge_labels, read_same
-from lookalike.utils.lists import Lists, checked_lists, joined_lists
+from lookalike.utils.checks import checked_positive
+from lookalike.utils.lists import Lists, checked_lists, joined_lists, lists_checksum
 from lookalike.utils.machine import checked_device
-from lookalike.utils.progress import progress_bar
 from lookalike.utils.tensors import checked_labels
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from lookalike.mining.engines import Engine
+    from lookalike.mining.job import Job
     from lookalike.utils.arrays import Array
 
-ROWS = 8192  # to read and hash at a time; also the sample that the mean is computed from
+ROWS = 8192  # to read and hash at a time
 NO_FILTERS = Filters()
 
 
@@ -74,7 +74,9 @@ def mine_embeddings(
     output: str | Path | None = None,
     force: bool = False,
     verbose: bool = True,
-) -> MinedEmbeddings:
+    block: int | None = None,
+    engine: Engine | None = None,
+) -> MinedEmbeddings | None:
     """Find hard negatives of embeddings, by cosine.
 
     Each of the first five arguments is an array or the path of a file. A `.npy` file of embeddings stays on disk and is
@@ -102,7 +104,14 @@ def mine_embeddings(
         output: Write row numbers to this .npy file and scores to another one beside it, or both to a .parquet file; and
             a summary.
         force: Overwrite the output.
-        verbose: Print statistics, and show progress on a terminal.
+        verbose: Print statistics, and show progress: a bar on a terminal, elsewhere a line a minute.
+        block: Rows that are hashed, searched and finished together, which is what a killed run loses at most; by
+            default 131,072, or four times as many from 16 million rows on. The result does not depend on it, unless
+            negatives are drawn at random.
+        engine: What does the work: by default this process; `Shard`, `Merge` or `OnRay` share it out.
+
+    Returns:
+        The negatives; None from a `Shard`, whose share is kept beside the output until it is merged.
 
     Raises:
         FileNotFoundError: There is no such file.
@@ -121,7 +130,9 @@ def mine_embeddings(
     selection = Selection(num_negatives=num_negatives, sampling_strategy=sampling_strategy, seed=seed)
     search = Search(bits=bits, rescore=rescore, oversampling=oversampling)
     filters.check_room(num_negatives, "num_negatives")
-    device = checked_device(device)
+    if device is not None:
+        checked_device(device)
+    engine = engine or InProcess()
     path = checked_output(output, (".npy", ".parquet"), force=force)
     queries = NormalizedRows("embeddings", embeddings, min_rows=2)
     searched = queries if reference is None else NormalizedRows("reference", reference, min_rows=1)
@@ -144,47 +155,55 @@ def mine_embeddings(
     where = "themselves" if reference is None else f"{m:,} others"
     console.print(f"{n:,} embeddings of dimension {dim}, searched in {where}.", highlight=False)
     began = time.perf_counter()
-    most = int(lists[0].diff().max())
-    pipeline = Pipeline(selection, filters, search, most)
     by_label = checked is not None
-    data = {"embeddings": queries.identity(), "reference": searched.identity()}
-    kept = {"positives": lists_checksum(lists), "labels": None if checked is None else checksum_of(checked)}
-    kept |= {"exclude": None if exclude is None else lists_checksum(exclude)}
-    said = "Interrupted: nothing is written"
-    with interruptible(path, lambda: None if path is None else _kept(path)), held_job(path, engine, force=force) as job:
-        job.check_same({"data": {**data, **kept}})
-        run = Run(
-            folder=job.cells("search", search.bits, search.center, pipeline.shortlist, block),
-            finished=job.cells("finish", settings_of(pipeline), block),
-            grid=Grid(n, m, itself=reference is None, encodes=False, block=block),
-            sides={"query": queries, "reference": searched},
-            pipeline=pipeline,
-            positives=None if by_label else AnswersInMemory(lists),
-            labels=checked,
-            exclude=exclude,
-            device=device,
-        )
-        complete(run, place.engine, progress=verbose)
-        indices, scores = torch.empty(n, num_negatives, dtype=torch.int64), torch.empty(n, num_negatives)
-        for part in tally.counted(run.parts()):
-            rows = slice(part.first, part.first + len(part.indices))
-            indices[rows], scores[rows] = part.indices, part.scores
-        summary = tally.summary(m)
+    pipeline = Pipeline(selection, filters, search, 1 if by_label else int(lists[0].diff().max()))
+    block = default_block(n) if block is None else checked_positive("block", block)
+    data = {
+        "embeddings": queries.identity(),
+        "reference": searched.identity(),
+        "labels": None if checked is None else f"checksum {zlib.crc32(checked.numpy()):08x}",
+        "positives": f"checksum {lists_checksum(lists):08x}",
+        "exclude": None if exclude is None else f"checksum {lists_checksum(exclude):08x}",
+    }
+    holding: list[Job] = []
+    with interruptible(path, lambda: _kept(*holding)):
+        with held_job(path, engine, force=force) as job:
+            holding.append(job)
+            job.check_same({"data": data})
+            run = Run(
+                folder=job.cells(search.bits, search.center, pipeline.shortlist, block),
+                finished=job.cells(settings_of(pipeline), block),
+                grid=Grid(n, m, itself=reference is None, encodes=False, block=block),
+                sides={"query": queries, "reference": searched},
+                pipeline=pipeline,
+                positives=None if by_label else AnswersInMemory(lists),
+                labels=checked,
+                exclude=exclude,
+                device=device,
+            )
+            complete(run, engine, progress=verbose)
+            if isinstance(engine, Shard):
+                return None
+            indices, scores = torch.empty(n, num_negatives, dtype=torch.int64), torch.empty(n, num_negatives)
+            for part in tally.counted(run.parts()):
+                rows = slice(part.first, part.first + len(part.indices))
+                indices[rows], scores[rows] = part.indices, part.scores
+            summary = tally.summary(m)
+            if path is not None:
+                given = {"embeddings": embeddings, "reference": reference, "labels": labels, "positives": positives}
+                given |= {"same": same} if len(marked) else {}
+                source = {name: str(value) if _is_path(value) else None for name, value in given.items()}
+                with writing_ids(path, indices.numpy(), scores.numpy()):
+                    more = {"seconds": time.perf_counter() - began, "rows": n, "source": source}
+                    write_summary(path, summary, selection, filters, search, **more)
+        summary.show(console, num_negatives)
         if path is not None:
-            given = {"embeddings": embeddings, "reference": reference, "labels": labels, "positives": positives}
-            given |= {"same": same} if len(marked) else {}
-            source = {name: str(value) if _is_path(value) else None for name, value in given.items()}
-            with writing_ids(path, indices.numpy(), scores.numpy()):
-                more = {"seconds": time.perf_counter() - began, "rows": n, "source": source}
-                write_summary(path, summary, selection, filters, search, **more)
-    summary.show(console, num_negatives)
-    if path is not None:
-        print_written(console, path, n)
+            print_written(console, path, n)
     return MinedEmbeddings(indices, scores, summary)
 
 
-class NormalizedRows:
-    """Rows of an array or a file at unit length, whose dot products are cosines.
+class NormalizedRows(UnitRows):
+    """One side of a run: rows of an array or a file at unit length, whose dot products are cosines.
 
     Raises:
         FileNotFoundError: There is no such file.
@@ -202,37 +221,44 @@ class NormalizedRows:
                 f"{argument} must be floats of the shape [n, dim], at least {min_rows} of them, got {array.dtype} "
                 f"{list(array.shape)}."
             )
-        self._rows = rows_of(array)
-        self.shape = self._rows.shape
+        super().__init__(rows_of(array))
 
-    def read(self, ids: Array) -> Tensor:
-        """Read the rows of some ids: float32 [len(ids), dim]."""
-        return normalize(self._rows.read(ids), dim=1)
+    @property
+    def floats(self) -> NormalizedRows:
+        """The rows themselves."""
+        return self
 
-    def read_range(self, start: int, stop: int) -> Tensor:
-        """Read rows that follow each other: float32 [stop - start, dim]."""
-        return normalize(self._rows.read_range(start, stop), dim=1)
+    def encode(self, rows: range, advance: Callable[[float], None]) -> dict[str, Tensor]:
+        """Encode nothing: embeddings are there."""
+        raise NotImplementedError
 
-    def hash(self, hasher: SignHasher, *, progress: bool) -> Tensor:
-        """Return the codes of all rows, uint8 [n, bits / 8], reading each row once.
+    def blocks(self, rows: range) -> Iterator[tuple[slice, Tensor]]:
+        """Yield the rows of a block, a few thousand at a time, and which of them they are."""
+        for start in range(rows.start, rows.stop, ROWS):
+            stop = min(start + ROWS, rows.stop)
+            yield slice(start - rows.start, stop - rows.start), self.read_range(start, stop)
 
-        Raises:
-            ValueError: A row is not finite.
-        """
+    def name_row(self, row: int) -> str:
+        """Say that a row is not finite."""
+        return (
+            f"{self.name} must hold finite embeddings, but row {row} has NaN or infinity; remove such rows or find out "
+            "where they come from."
+        )
+
+    def identity(self) -> str:
+        """Tell these embeddings from others by their shape and by a sample of their rows."""
         n = self.shape[0]
-        codes = torch.empty(n, hasher.bits // 8, dtype=torch.uint8)
-        with progress_bar(f"hashing {n:,} rows", n, shown=progress) as bar:
-            for start in range(0, n, ROWS):
-                x = self.read_range(start, min(start + ROWS, n))
-                codes[start : start + len(x)], finite = hasher.encode_flagged(x)
-                if not bool(finite.all()):
-                    row = start + int((~finite).nonzero()[0])
-                    raise ValueError(
-                        f"{self.name} must hold finite embeddings, but row {row} has NaN or infinity; remove such rows "
-                        "or find out where they come from."
-                    )
-                bar.advance(len(x))
-        return codes
+        sample = self.rows.read(np.linspace(0, n - 1, min(SAMPLE, n)).astype(np.int64))
+        return f"{self.name}, {n:,} x {self.shape[1]}, checksum {zlib.crc32(sample.numpy()):08x}"
+
+
+def _kept(job: Job | None = None) -> str | None:
+    """Say what the next run can resume from."""
+    if job is None or job.output is None:
+        return None
+    if not (cells := job.kept()):
+        return "Interrupted: nothing is written."
+    return f"Interrupted: {cells:,} cells are done and kept in {job.folder}; the next run resumes from there."
 
 
 def _is_path(value: Any) -> bool:

@@ -19,7 +19,8 @@ from lookalike.hashing import SignHasher
 from lookalike.mining.cells import Cell, read_cell
 from lookalike.mining.pipeline import MISSING
 from lookalike.mining.sources import load_model
-from lookalike.mining.store import ShardRows, Store
+from lookalike.mining.rows import ShardRows
+from lookalike.mining.store import Store
 from lookalike.utils.files import writable
 from lookalike.utils.lists import row_numbers
 from lookalike.utils.progress import working
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
     from lookalike.mining import Search
     from lookalike.mining.pipeline import Candidates
-    from lookalike.mining.store import Rows
+    from lookalike.mining.rows import Rows
     from lookalike.mining.text_files import TextFile
 
 SAMPLED = 256  # values per weight that a fingerprint looks at in their order

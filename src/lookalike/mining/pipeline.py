@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from lookalike.mining import Search, Selection
-    from lookalike.mining.store import Rows
+    from lookalike.mining.rows import Rows
     from lookalike.negatives import Filters
     from lookalike.search import Neighbours
 

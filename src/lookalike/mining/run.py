@@ -16,7 +16,8 @@ from lookalike.mining.pipeline import Part, joined_parts, sampler
 from lookalike.negatives import hardest_positives
 from lookalike.negatives.spaces import HAMMING
 from lookalike.search import Neighbours, search_device
-from lookalike.search.streaming import Page, streamed_topk
+from lookalike.search.pages import Page
+from lookalike.search.streaming import streamed_topk
 from lookalike.utils.lists import Lists, joined_lists, row_numbers, take_lists
 from lookalike.utils.machine import checked_device
 
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from lookalike.mining.pipeline import Pipeline
-    from lookalike.mining.store import Rows
+    from lookalike.mining.rows import Rows
 
 SAMPLE = 8192  # rows that the mean is computed from
 KEY_BITS = 40  # of the id in a key
@@ -168,8 +169,10 @@ class Run:
         near = _read_near(self._near(cell.rows), len(cell.rows), k)
         reference = self._codes("reference")
 
+        device = search_device(torch.device(checked_device(self.device)), bits, k)
+
         def pages() -> Iterator[Page]:
-            for first, codes in reference.pages(cell.columns, max(1, PAGE_BYTES // reference.width)):
+            for first, codes in reference.pages(cell.columns, device):
                 yield Page(first, codes, self._labels(range(first, first + len(codes))))
                 advance(len(codes) * len(cell.rows))
 
@@ -179,7 +182,7 @@ class Run:
             k,
             query_labels=self._labels(cell.rows),
             exclude=self._left_out(cell.rows),
-            device=search_device(torch.device(checked_device(self.device)), bits, k),
+            device=device,
             limits=None if near is None else near[:, -1],
         )
         distances, indices = found.distances.cpu(), found.indices.cpu()
@@ -299,7 +302,6 @@ class Run:
         return hasher
 
 
-PAGE_BYTES = 1 << 28  # codes that are searched at a time
 _NO_KEY = torch.iinfo(torch.int64).max
 
 

@@ -161,7 +161,9 @@ class TextFile:
         """
         wanted = np.asarray(ids, np.int64)
         if wanted.size and not 0 <= int(wanted.min()) <= int(wanted.max()) < self._count:
-            raise IndexError(f"{self.folder} holds the texts 0 to {self._count - 1}, got {wanted.min()} to {wanted.max()}.")
+            raise IndexError(
+                f"{self.folder} holds the texts 0 to {self._count - 1}, got {wanted.min()} to {wanted.max()}."
+            )
         numbers, inverse = np.unique(wanted, return_inverse=True)
         firsts = np.flatnonzero(np.diff(numbers, prepend=-2) != 1)
         lasts = np.append(firsts, len(numbers))[1:]
