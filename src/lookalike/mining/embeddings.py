@@ -6,13 +6,12 @@ import os
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 from rich.console import Console
 from torch import Tensor
-from torch.nn.functional import normalize
 
 from lookalike.data.embeddings import open_embeddings
 from lookalike.data.labels import load_labels
@@ -29,17 +28,14 @@ from lookalike.mining.outputs import (
     write_summary,
 )
 from lookalike.mining.pipeline import Problem, Side
+from lookalike.mining.rows import UnitRows, rows_of
 from lookalike.mining.same import same_references, same_rows
-from lookalike.mining.store import rows_of
 from lookalike.negatives import Filters, hardest_positives
 from lookalike.negatives.same import merge_labels, read_same
 from lookalike.utils.lists import Lists, checked_lists, joined_lists
 from lookalike.utils.machine import checked_device
 from lookalike.utils.progress import progress_bar
 from lookalike.utils.tensors import checked_labels
-
-if TYPE_CHECKING:
-    from lookalike.utils.arrays import Array
 
 ROWS = 8192  # to read and hash at a time; also the sample that the mean is computed from
 NO_FILTERS = Filters()
@@ -166,7 +162,7 @@ def mine_embeddings(
     return MinedEmbeddings(indices, scores, summary)
 
 
-class NormalizedRows:
+class NormalizedRows(UnitRows):
     """Rows of an array or a file at unit length, whose dot products are cosines.
 
     Raises:
@@ -185,16 +181,7 @@ class NormalizedRows:
                 f"{argument} must be floats of the shape [n, dim], at least {min_rows} of them, got {array.dtype} "
                 f"{list(array.shape)}."
             )
-        self._rows = rows_of(array)
-        self.shape = self._rows.shape
-
-    def read(self, ids: Array) -> Tensor:
-        """Read the rows of some ids: float32 [len(ids), dim]."""
-        return normalize(self._rows.read(ids), dim=1)
-
-    def read_range(self, start: int, stop: int) -> Tensor:
-        """Read rows that follow each other: float32 [stop - start, dim]."""
-        return normalize(self._rows.read_range(start, stop), dim=1)
+        super().__init__(rows_of(array))
 
     def hash(self, hasher: SignHasher, *, progress: bool) -> Tensor:
         """Return the codes of all rows, uint8 [n, bits / 8], reading each row once.

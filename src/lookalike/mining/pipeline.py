@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from lookalike.mining.rescoring import list_scores, pair_scores
 from lookalike.negatives.spaces import HAMMING
 from lookalike.search import hamming_topk, search_device
 from lookalike.utils.lists import Lists, joined_lists, row_numbers, take_lists
@@ -19,11 +20,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from lookalike.mining import Search, Selection
-    from lookalike.mining.store import Rows
+    from lookalike.mining.rows import Rows
     from lookalike.negatives import Filters
 
 SCORES_IN_MEMORY = 1 << 20  # candidates at a time
-FLOATS_IN_MEMORY = 1 << 22  # values of their embeddings at a time
 QUERIES = 16384  # searched at a time, at most
 MISSING = -math.inf  # the score where there is no negative
 
@@ -149,8 +149,8 @@ class Problem:
             )
         else:
             floats = self.queries.floats, self.reference.floats
-            scores = self._list_scores(*floats, rows, indices)
-            positive_scores = self._pair_scores(*floats, rows[owners], positives[1])
+            scores = list_scores(*floats, rows, indices, self.similarity)
+            positive_scores = pair_scores(*floats, rows[owners], positives[1], self.similarity)
         width = int(positives[0].diff().max())
         places = owners, torch.arange(len(owners)) - positives[0][owners]
         theirs, ids = torch.full((len(rows), width), MISSING), torch.full((len(rows), width), -1)
@@ -162,32 +162,6 @@ class Problem:
         scores, indices = scores.gather(1, best), indices.gather(1, best)
         is_positive = (best < width) & (indices >= 0)
         return Candidates(int(rows[0]), scores, indices, is_positive, positives, positive_scores)
-
-    def _list_scores(self, queries: Rows, reference: Rows, rows: Tensor, indices: Tensor) -> Tensor:
-        """Score the candidates of some queries exactly: float32, of the shape of `indices` [len(rows), k]."""
-        scores = torch.empty(indices.shape)
-        asked = queries.read(rows.numpy())
-        tile = max(1, FLOATS_IN_MEMORY // (indices.shape[1] * asked.shape[1]))
-        for first in range(0, len(rows), tile):
-            part = slice(first, first + tile)
-            shape = indices[part].shape
-            listed = reference.read(indices[part].clamp(min=0).flatten().numpy())
-            if self.similarity is None:
-                scores[part] = torch.einsum("qd,qkd->qk", asked[part], listed.view(*shape, -1))
-            else:
-                repeated = asked[part].repeat_interleave(shape[1], dim=0)
-                scores[part] = self.similarity(repeated, listed).view(shape)
-        return scores
-
-    def _pair_scores(self, queries: Rows, reference: Rows, rows: Tensor, ids: Tensor) -> Tensor:
-        """Score pairs of a query and a reference exactly: float32 [len(ids)]."""
-        scores = torch.empty(len(ids))
-        tile = FLOATS_IN_MEMORY // 512
-        for first in range(0, len(ids), tile):
-            part = slice(first, first + tile)
-            a, b = queries.read(rows[part].numpy()), reference.read(ids[part].numpy())
-            scores[part] = (a * b).sum(1) if self.similarity is None else self.similarity(a, b)
-        return scores
 
 
 def _depth(selection: Selection, filters: Filters, most_positives: int, *, judged: bool) -> int:
