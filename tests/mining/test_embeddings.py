@@ -9,7 +9,7 @@ from torch.nn.functional import normalize
 
 from lookalike import Filters
 from lookalike.data.synthetic import clustered_embeddings
-from lookalike.mining import embeddings, mine_embeddings, pipeline
+from lookalike.mining import embeddings, mine_embeddings, pipeline, rescoring
 from lookalike.utils.lists import make_lists
 
 EVERYTHING = 1000
@@ -24,7 +24,7 @@ def data():
 @pytest.fixture
 def _several_parts(monkeypatch):
     monkeypatch.setattr(pipeline, "SCORES_IN_MEMORY", 60_000)
-    monkeypatch.setattr(pipeline, "FLOATS_IN_MEMORY", 1 << 18)
+    monkeypatch.setattr(rescoring, "PAIRS", 1000)
     monkeypatch.setattr(embeddings, "ROWS", 100)
 
 

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from lookalike.mining.store import FileRows, Store, rows_of
+from lookalike.mining.rows import FileRows, rows_of
+from lookalike.mining.store import Store
 
 
 def resident_bytes():

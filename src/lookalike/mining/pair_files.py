@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +13,7 @@ import numpy as np
 from lookalike.mining.list_files import ListFile, write_lists
 from lookalike.mining.numbering import Numbering
 from lookalike.mining.text_files import TextFile, TextWriter
-from lookalike.utils.files import remove_leftovers, replacing_folder
+from lookalike.utils.files import remove_leftovers, replacing_folder, room_for, writable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -75,9 +76,11 @@ def write_pairs(
         (['q', 'r'], ['z', 'b', 'a', 'c'], [[0, 2, 3], [2, 3, 1]])
     """
     folder = Path(folder)
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    remove_leftovers(folder)
-    with replacing_folder(folder) as place:
+    with room_for("texts", f"make room in {folder.parent} and run it again"), ExitStack() as stack:
+        with writable(folder.parent):
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            remove_leftovers(folder)
+            place = stack.enter_context(replacing_folder(folder))
         num_rows = _write_texts(place, pairs, corpus)
         if not num_rows:
             raise ValueError("there are no pairs; mining needs pairs of a query and a positive.")

@@ -113,21 +113,21 @@ def _can_multiply(queries: Rows, reference: Rows) -> bool:
         hasattr(os, "pread")
         and numba_obstacle() is None
         and isinstance(queries, UnitRows) == isinstance(reference, UnitRows)
-        and all(_stored(rows).locate(nothing) is not None for rows in (queries, reference))
+        and _located(queries, nothing) is not None
+        and _located(reference, nothing) is not None
     )
 
 
-def _stored(rows: Rows) -> Rows:
-    return rows.rows if isinstance(rows, UnitRows) else rows
+def _located(rows: Rows, ids: Array) -> Any:
+    """Return where the rows are, as they are before they get unit length."""
+    return (rows.rows if isinstance(rows, UnitRows) else rows).locate(ids)
 
 
 def _multiply(queries: Rows, reference: Rows, owners: Array, ids: Array, _similarity: None, scores: Array) -> None:
     """Score pairs with the kernel."""
     from lookalike.mining.reading_kernel import BLOCK, NOWHERE, multiply_rows  # noqa: PLC0415 - needs numba
 
-    asked, listed = _stored(queries).locate(owners), _stored(reference).locate(ids.clip(min=0))
-    assert asked is not None
-    assert listed is not None
+    asked, listed = _located(queries, owners), _located(reference, ids.clip(min=0))
     listed.files[ids < 0] = NOWHERE
     width = reference.shape[1]
     padded = -(-width // BLOCK) * BLOCK

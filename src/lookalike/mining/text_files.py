@@ -8,6 +8,7 @@ import os
 import threading
 import weakref
 from contextlib import ExitStack
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, overload
 
@@ -17,6 +18,7 @@ from lookalike.utils.files import remove_leftovers, replacing_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+    from types import TracebackType
 
     from lookalike.utils.arrays import Array
 
@@ -59,15 +61,17 @@ class TextWriter:
             self._stack = stack.pop_all()
         return self
 
-    def __exit__(self, *error: Any) -> None:
-        if error[0] is None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
             with self._stack:
                 for file in self._files:
                     file.close()
                 note = {"format": FORMAT, "count": self.count, "bytes": self.bytes, "checksum": self.checksum}
                 (self._place / NOTE).write_text(json.dumps(note) + "\n", encoding="utf-8")
         else:
-            self._stack.__exit__(*error)
+            self._stack.__exit__(kind, error, trace)
 
     @property
     def checksum(self) -> str:
@@ -186,10 +190,7 @@ class TextFile:
         start = int(offsets[0])
         raw = self._read(0, start, int(offsets[-1]) - start)
         ends = (offsets - start).tolist()
-        return [
-            raw[first:last].decode("utf-8", errors="surrogatepass")
-            for first, last in zip(ends[:-1], ends[1:], strict=True)
-        ]
+        return [raw[first:last].decode("utf-8", errors="surrogatepass") for first, last in pairwise(ends)]
 
     def _read(self, which: int, start: int, number: int) -> bytes:
         parts: list[bytes] = []
