@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import shutil
-import tempfile
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -21,7 +19,6 @@ from lookalike.mining.pipeline import MISSING
 from lookalike.mining.sources import load_model
 from lookalike.mining.rows import ShardRows
 from lookalike.mining.store import Store
-from lookalike.utils.files import writable
 from lookalike.utils.lists import row_numbers
 from lookalike.utils.progress import working
 
@@ -254,18 +251,6 @@ class EncodedTexts:
         return f"{self.kind}-{checksum([*depends_on, *texts])[:24]}"
 
 
-@contextmanager
-def judging(
-    cross_encoder: Any, queries: TextFile, corpus: TextFile, batch_size: int, devices: list[str] | bool
-) -> Iterator[Callable[[Candidates], Candidates] | None]:
-    """Yield a function that scores candidates with a cross-encoder; None without one."""
-    if cross_encoder is None:
-        yield None
-        return
-    with pool_of(cross_encoder, devices) as pool:
-        yield CrossEncoderJudge(cross_encoder, queries, corpus, batch_size, pool)
-
-
 @dataclass(frozen=True)
 class CrossEncoderJudge:
     """Scores candidates and positives with a cross-encoder, in place of cosines."""
@@ -274,7 +259,6 @@ class CrossEncoderJudge:
     queries: TextFile
     corpus: TextFile
     batch_size: int
-    pool: Any = None
 
     def __call__(self, found: Candidates) -> Candidates:
         """Return candidates with the scores of the cross-encoder."""
@@ -282,47 +266,14 @@ class CrossEncoderJudge:
         rows = torch.cat([there.nonzero()[:, 0], row_numbers(found.positives)]) + found.first
         ids = torch.cat([found.indices[there], found.positives[1]])
         texts = list(zip(self.queries.take(rows), self.corpus.take(ids), strict=True))
-        more = {} if self.pool is None else {"pool": self.pool}
         judged = self.cross_encoder.predict(
-            texts, batch_size=self.batch_size, convert_to_tensor=True, show_progress_bar=False, **more
+            texts, batch_size=self.batch_size, convert_to_tensor=True, show_progress_bar=False
         )
         judged = judged.float().cpu()
         scores = torch.full(found.scores.shape, MISSING)
         number = int(there.sum())
         scores[there] = judged[:number]
         return replace(found, scores=scores, positive_scores=judged[number:])
-
-
-@contextmanager
-def pool_of(model: Any, devices: list[str] | bool) -> Iterator[Any]:
-    """Start a model in other processes for as long as the context lasts; yield None unless there are devices."""
-    if not devices:
-        yield None
-        return
-    pool = model.start_multi_process_pool(target_devices=None if isinstance(devices, bool) else devices)
-    try:
-        yield pool
-    finally:
-        model.stop_multi_process_pool(pool)
-
-
-@contextmanager
-def folder_or_temporary(folder: str | Path | None) -> Iterator[Path]:
-    """Yield the folder, created if needed, or by default a temporary one that is removed afterwards.
-
-    Raises:
-        UnwritableError: The folder cannot be created.
-    """
-    if folder is not None:
-        with writable(Path(folder)):
-            Path(folder).mkdir(parents=True, exist_ok=True)
-        yield Path(folder)
-        return
-    temporary = Path(tempfile.mkdtemp(prefix="lookalike-"))
-    try:
-        yield temporary
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
 
 
 def checksum(texts: Iterable[str]) -> str:

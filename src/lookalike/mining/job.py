@@ -6,20 +6,20 @@ import contextlib
 import hashlib
 import json
 import shutil
+import tempfile
 import time
 from dataclasses import asdict, dataclass, fields
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lookalike.mining.encoding import folder_or_temporary
 from lookalike.mining.engines import Shard
 from lookalike.mining.outputs import output_version, refuse_existing, scores_path, summary_path, work_folder
 from lookalike.mining.store import remove_stores
-from lookalike.utils.files import remove_leftovers, write_text
+from lookalike.utils.files import remove_leftovers, writable, write_text
 from lookalike.utils.locks import FolderInUseError, locked
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-    from pathlib import Path
 
     from lookalike.mining.engines import Engine
     from lookalike.mining.pipeline import Pipeline
@@ -140,6 +140,25 @@ def waiting_for(folder: Path) -> Iterator[None]:
                 continue
             yield
             return
+
+
+@contextlib.contextmanager
+def folder_or_temporary(folder: str | Path | None) -> Iterator[Path]:
+    """Yield the folder, created if needed, or by default a temporary one that is removed afterwards.
+
+    Raises:
+        UnwritableError: The folder cannot be created.
+    """
+    if folder is not None:
+        with writable(Path(folder)):
+            Path(folder).mkdir(parents=True, exist_ok=True)
+        yield Path(folder)
+        return
+    temporary = Path(tempfile.mkdtemp(prefix="lookalike-"))
+    try:
+        yield temporary
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
 
 
 def settings_of(pipeline: Pipeline) -> str:

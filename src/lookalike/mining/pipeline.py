@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from lookalike.search import Neighbours
 
 SCORES_IN_MEMORY = 1 << 20  # candidates at a time
+QUERIES = 16384  # whose candidates are looked at together, at most
 MISSING = -math.inf  # the score where there is no negative
 
 
@@ -55,6 +56,7 @@ class Part:
     positive_scores: Tensor  # float32 [p]
     candidates: int  # before the filters
     dropped: dict[str, Tensor]  # int64 [q]: how many candidates each filter dropped
+    rows: int = 0  # of texts that were written for it
 
 
 @dataclass(frozen=True)

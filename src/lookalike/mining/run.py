@@ -342,4 +342,5 @@ def _part(first: int, found: dict[str, Tensor]) -> Part:
         found["positive_scores"],
         int(found["candidates"]),
         {name.split(" ", 2)[2]: found[name] for name in dropped},
+        int(found.get("rows", 0)),
     )

@@ -11,9 +11,7 @@ from lookalike.negatives.same import merge_labels, read_same
 from lookalike.utils.lists import Lists, row_numbers
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from lookalike.mining.sources import Pairs
+    from lookalike.mining.pair_files import PairFiles
     from lookalike.utils.arrays import Array
 
 
@@ -42,32 +40,28 @@ def same_references(same: Array, n: int, m: int, positives: Lists) -> Lists:
     return _excluded(groups[:n], groups[n:], positives)
 
 
-def excluded_texts(same: Any, anchors: Sequence[str], corpus: Sequence[str] | None, pairs: Pairs) -> Lists:
+def excluded_texts(same: Any, pairs: PairFiles) -> Lists:
     """Read marks and return the texts that they exclude for each query.
 
     Args:
         same: What `read_same` reads: pairs of rows or, with a corpus, of a row and a text of the corpus.
-        anchors: The query of each row.
-        corpus: Further texts.
         pairs: The queries without duplicates, and the texts to search.
     """
-    numbers = {query: i for i, query in enumerate(pairs.queries)}
-    query_of_row = np.array([numbers[anchor] for anchor in anchors], np.int64)
-    if corpus is None:
-        return _same_answers(query_of_row[read_same(same, len(anchors))], pairs)
-    places = {text: i for i, text in enumerate(pairs.corpus)}
-    text_of_row = np.array([places[text] for text in corpus], np.int64)
-    marked = read_same(same, len(anchors), references=len(corpus))
+    query_of_row, text_of_row = pairs.numbers_of_rows()
+    if not len(text_of_row):
+        return _same_answers(query_of_row[read_same(same, len(query_of_row))], pairs)
+    marked = read_same(same, len(query_of_row), references=len(text_of_row))
     found = np.stack([query_of_row[marked[:, 0]], text_of_row[marked[:, 1]]], axis=1)
-    return same_references(found, len(pairs.queries), len(pairs.corpus), pairs.positives)
+    n = len(pairs.queries)
+    return same_references(found, n, len(pairs.corpus), pairs.positives.read(0, n))
 
 
-def _same_answers(same: Array, pairs: Pairs) -> Lists:
+def _same_answers(same: Array, pairs: PairFiles) -> Lists:
     """Exclude the positives of queries that are the same, int64 [pairs, 2]."""
     n = len(pairs.queries)
-    groups = merge_labels(None, same, n)
-    queries, places = _members(groups, groups[row_numbers(pairs.positives).numpy()])
-    return _distinct(queries, pairs.positives[1].numpy()[places], n, len(pairs.corpus))
+    positives, groups = pairs.positives.read(0, n), merge_labels(None, same, n)
+    queries, places = _members(groups, groups[row_numbers(positives).numpy()])
+    return _distinct(queries, positives[1].numpy()[places], n, len(pairs.corpus))
 
 
 def _excluded(queries: Array, references: Array, positives: Lists) -> Lists:

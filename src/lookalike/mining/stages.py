@@ -9,7 +9,7 @@ from lookalike.mining.engines import Merge, Shard
 from lookalike.utils.progress import steady_bar
 
 if TYPE_CHECKING:
-    from lookalike.mining.cells import Cell
+    from lookalike.mining.cells import Cell, Stage
     from lookalike.mining.engines import Engine
     from lookalike.mining.run import Run
 
@@ -38,19 +38,24 @@ def complete(run: Run, engine: Engine, *, progress: bool = False) -> None:
     Raises:
         UnfinishedError: A stage needs cells of other shards that are missing.
     """
-    for stage in STAGES:
-        missing = run.missing(stage)
-        mine = [cell for cell in missing if stage != "finish" or not any(map(run.lacks, run.grid.searches(cell.rows)))]
-        total = sum(cell.size for cell in mine)
-        with steady_bar(SAID[stage].format(total), total, len(mine), shown=progress and bool(mine)) as bar:
-            for _ in engine.each(run, mine, bar.advance):
-                bar.count()
-        if isinstance(engine, Shard) and stage == "hash":  # cheap, so nobody waits for the others
-            for cell in filter(run.lacks, missing):
-                run.do(cell)
-        left = [cell for cell in missing if run.lacks(cell)]
-        if left and stage != "search":
-            raise UnfinishedError(_unfinished(engine, stage, left, len(run.grid.cells(stage))))
+    with engine.connected():
+        for stage in STAGES:
+            _complete_stage(run, engine, stage, progress=progress)
+
+
+def _complete_stage(run: Run, engine: Engine, stage: Stage, *, progress: bool) -> None:
+    missing = run.missing(stage)
+    ready = [cell for cell in missing if stage != "finish" or not any(map(run.lacks, run.grid.searches(cell.rows)))]
+    total = sum(cell.size for cell in ready)
+    with steady_bar(SAID[stage].format(total), total, len(ready), shown=progress and bool(ready)) as bar:
+        for _ in engine.each(run, ready, bar.advance):
+            bar.count()
+    if isinstance(engine, Shard) and stage == "hash":  # cheap, so nobody waits for the others
+        for cell in filter(run.lacks, missing):
+            run.do(cell)
+    left = [cell for cell in missing if run.lacks(cell)]
+    if left and stage != "search":
+        raise UnfinishedError(_unfinished(engine, stage, left, len(run.grid.cells(stage))))
 
 
 def _unfinished(engine: Engine, stage: str, left: list[Cell], total: int) -> str:

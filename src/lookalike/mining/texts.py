@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import time
+from contextlib import ExitStack
+from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
 from lookalike.mining import Search, Selection, Strategy
 from lookalike.mining.cells import Grid, default_block
-from lookalike.mining.dataset_folders import write_folder
+from lookalike.mining.dataset_folders import write_card, writing_folder
 from lookalike.mining.encoding import CrossEncoderJudge, EncodedTexts, Encoder
-from lookalike.mining.engines import InProcess, Merge, Shard
-from lookalike.mining.formats import Layout, RowsWriter, has_folders, make_dataset, make_rows, output_suffixes, writing_rows
-from lookalike.mining.job import held_job, settings_of
+from lookalike.mining.engines import Shard, checked_engine
+from lookalike.mining.engines.on_ray import OnRay
+from lookalike.mining.formats import (
+    Layout,
+    ShardWriter,
+    has_folders,
+    make_dataset,
+    make_rows,
+    output_suffixes,
+    writing_rows,
+)
+from lookalike.mining.job import folder_or_temporary, held_job, settings_of
 from lookalike.mining.outputs import (
     Tally,
     checked_output,
@@ -25,24 +35,25 @@ from lookalike.mining.outputs import (
     work_folder,
     write_summary,
 )
-from lookalike.mining.pipeline import Pipeline
+from lookalike.mining.pipeline import QUERIES, Pipeline
+from lookalike.mining.reading import about, read_once
 from lookalike.mining.run import Run
 from lookalike.mining.same import excluded_texts
 from lookalike.mining.sources import FROM_TEXTS, check_models, check_prompts, load_models
 from lookalike.mining.stages import complete
 from lookalike.mining.store import Store
+from lookalike.mining.text_sources import PairBatch, TextSource, open_corpus, open_pairs, text_batches
 from lookalike.negatives.filters import Filters
 from lookalike.utils.checks import checked_positive
 from lookalike.utils.imports import optional_import
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from lookalike.mining.engines import Engine
     from lookalike.mining.formats import Row
-    from lookalike.mining.job import Job
-    from lookalike.mining.pair_files import PairFiles
+    from lookalike.mining.pipeline import Part
 
 logger = logging.getLogger("lookalike")
 
@@ -87,6 +98,8 @@ def mine_hard_negatives(
     output: str | Path | None = None,
     force: bool = False,
     source: Mapping[str, Any] | None = None,
+    block: int | None = None,
+    engine: Engine | None = None,
 ) -> Any:
     """Add hard negatives to pairs of texts: `sentence_transformers.util.mine_hard_negatives`, searched in bits.
 
@@ -95,11 +108,13 @@ def mine_hard_negatives(
     memory. The bits find a shortlist, and its floats, which are kept in a file, give its order and its scores.
 
     Args:
-        dataset: A `datasets.Dataset` of pairs. A query in several rows has several positives.
+        dataset: A `datasets.Dataset` of pairs, a stream of Hugging Face, or files: a .jsonl, .json, .parquet, .tsv or
+            .csv file, a pattern such as "pairs/*.parquet", or a folder of them. They are read in one pass, and no list
+            of all texts is kept in memory. A query in several rows has several positives.
         model: A `SentenceTransformer`, or the folder or name of one.
         anchor_column_name: The column of queries; by default the first one.
         positive_column_name: The column of the texts that answer them; by default the second one.
-        corpus: Further texts that may become negatives.
+        corpus: Further texts that may become negatives: a list, or files as above, also .txt with one text per line.
         cross_encoder: A `CrossEncoder`, or the folder or name of one; the filters below then apply to its scores.
         range_min: Skip this many of the nearest candidates.
         range_max: Highest rank to consider; by default as many as the filters are likely to need.
@@ -140,10 +155,13 @@ def mine_hard_negatives(
             folder beside it, unless there is a `cache_folder`, until the output is complete.
         force: Overwrite the output.
         source: Values to record in the summary, such as the file that the pairs come from.
+        block: Rows that are encoded, searched and finished together; by default 131,072, or four times as many from 16
+            million queries on. The result does not depend on it, unless negatives are drawn at random.
+        engine: What does the work: by default this process; `Shard`, `Merge` or `OnRay` share it out.
 
     Returns:
         A `datasets.Dataset`, or with an `output` the `Summary` of what was written. A query without a negative is left
-        out and reported, never padded.
+        out and reported, never padded. A `Shard` returns None: its share is kept beside the output until it is merged.
 
     Raises:
         ImportError: datasets or sentence-transformers is not installed.
@@ -191,56 +209,72 @@ def mine_hard_negatives(
         logger.warning("include_positives gives n-tuples, as only their order tells positives from negatives.")
         output_format = "n-tuple"
     path = checked_output(output, output_suffixes(output_format), force=force, folders=has_folders(output_format))
-    refuse_stream("dataset", dataset, "mining needs rows by number")
+    engine = checked_engine(engine, path, selection, force=force)
     check_models(model, cross_encoder, device, query_prompt_name, corpus_prompt_name)
     if path is None:
         optional_import("datasets", *FROM_TEXTS)
-    anchor, positive = _columns(dataset, anchor_column_name, positive_column_name)
-    layout = Layout(output_format, num_negatives, output_scores, anchor, positive)
-    anchors = checked_texts(f"column {anchor!r}", dataset[anchor])
-    texts = None if corpus is None else checked_texts("corpus", corpus)
-    pairs = make_pairs(anchors, checked_texts(f"column {positive!r}", dataset[positive]), texts)
-    exclude = None if same is None else excluded_texts(same, anchors, texts, pairs)
-    model_name = model if isinstance(model, str) else _name_of(model)
-    console, tally, kept, result = Console(quiet=not verbose), Tally(), dict[str, int](), None
-    console.print(f"{len(pairs.queries):,} queries, {len(pairs.corpus):,} texts to search.", highlight=False)
+    given = _opened_pairs(dataset, anchor_column_name, positive_column_name)
+    layout = Layout(output_format, num_negatives, output_scores, *given.columns)
+    more_texts = _opened_corpus(corpus)
+    console, tally, sides, result = Console(quiet=not verbose), Tally(), list[EncodedTexts](), None
     cache = work_folder(path) if cache_folder is None and path is not None else cache_folder
-    with interruptible(path, lambda: _kept(kept, pairs, cache)):
-        with reserved(path, force=force), folder_or_temporary(cache) as folder:
-            model, cross_encoder = load_models(model, cross_encoder, device, progress=verbose)
-            check_prompts(model, query_prompt_name, corpus_prompt_name)
+    encoder = Encoder(model, device, batch_size, use_multi_process, verbose)
+    with interruptible(path, lambda: _kept(sides, cache)):
+        with held_job(path, engine, force=force) as job, folder_or_temporary(cache) as stores, encoder:
+            pairs = read_once(job, given, *more_texts)
+            exclude = None if same is None else excluded_texts(same, pairs)
+            console.print(f"{len(pairs.queries):,} queries, {len(pairs.corpus):,} texts to search.", highlight=False)
+            encoder.model, cross_encoder = load_models(model, cross_encoder, device, progress=verbose)
+            check_prompts(encoder.model, query_prompt_name, corpus_prompt_name)
             began = time.perf_counter()
-            encoder = Encoder(model, folder, search, batch_size, use_multi_process, verbose, kept)
-            problem = encoder.encode(pairs, (query_prompt, query_prompt_name), (corpus_prompt, corpus_prompt_name))
-            problem = replace(problem, exclude=exclude)
-            with judging(cross_encoder if filters.on_scores else None, pairs, batch_size, use_multi_process) as judge:
-                parts = problem.mine(
-                    selection,
-                    filters,
-                    search,
-                    device=torch.device(model.device),
-                    judge=judge,
-                    queries_at_a_time=faiss_batch_size,
-                    progress=verbose,
-                )
-                rows = make_rows(pairs, tally.counted(parts), layout)
-                if path is None:
-                    result = make_dataset(rows, layout)
-                    summary = tally.summary(len(pairs.corpus))
-                else:
-                    then = f"what was encoded is kept in {cache}; make room and run it again"
-                    with (
-                        rows_place(path) as place,
-                        writing_rows(place, _refusing_none(rows, tally), then, shown=path) as number,
-                    ):
-                        summary, seconds = tally.summary(len(pairs.corpus)), time.perf_counter() - began
-                        more = {"seconds": seconds, "rows": number, "source": source, "pairs": pairs.num_rows}
-                        if path.suffix:
-                            write_summary(path, summary, selection, filters, search, **more)
-                        else:
-                            record = summary_record(path, summary, selection, filters, search, **more)
-                            record["output_format"] = output_format
-                            write_card(place, path.absolute().name, layout.columns, model_name, record)
+            prompts = {"document": (corpus_prompt, corpus_prompt_name), "query": (query_prompt, query_prompt_name)}
+            job.check_same({"data": about(pairs, exclude), "model": encoder.fingerprint, "prompts": prompts})
+            judge = None
+            if cross_encoder is not None and filters.on_scores:
+                judge = CrossEncoderJudge(cross_encoder, pairs.queries, pairs.corpus, batch_size)
+            pipeline = Pipeline(selection, filters, search, pairs.most_rows, judge, encoder.similarity)
+            block = default_block(len(pairs.queries)) if block is None else checked_positive("block", block)
+            cells = job.cells(search, pipeline.shortlist, block)
+            for kind, texts in (("document", pairs.corpus), ("query", pairs.queries)):
+                sides.append(EncodedTexts(kind, texts, encoder, prompts[kind], search, stores, cells, block))
+            run = Run(
+                folder=cells,
+                finished=job.cells(settings_of(pipeline), block, layout, judge is None),
+                grid=Grid(len(pairs.queries), len(pairs.corpus), itself=False, encodes=True, block=block),
+                sides={side.side: side for side in sides},
+                pipeline=pipeline,
+                positives=pairs.positives,
+                labels=None,
+                exclude=exclude,
+                device=device if isinstance(engine, OnRay) else str(encoder.model.device),
+                writer=None if path is None or path.suffix else ShardWriter(layout, pairs),
+            )
+            complete(run, engine, progress=verbose)
+            if isinstance(engine, Shard):
+                return None
+            parts = tally.counted(run.parts())
+            if path is None:
+                result = make_dataset(make_rows(pairs, parts, layout), layout)
+                summary = tally.summary(len(pairs.corpus))
+            else:
+                then = f"what was encoded is kept in {cache}; make room and run it again"
+                with ExitStack() as stack:
+                    if path.suffix:
+                        rows = _refusing_none(make_rows(pairs, parts, layout), tally)
+                        number = stack.enter_context(writing_rows(path, rows, then))
+                    else:
+                        shards = _counted_shards(run, parts)
+                        tally.check_any()
+                        place = stack.enter_context(writing_folder(path, shards, then))
+                        number = sum(rows for _, rows in shards)
+                    summary, seconds = tally.summary(len(pairs.corpus)), time.perf_counter() - began
+                    more = {"seconds": seconds, "rows": number, "source": source, "pairs": pairs.num_rows}
+                    if path.suffix:
+                        write_summary(path, summary, selection, filters, search, **more)
+                    else:
+                        record = summary_record(path, summary, selection, filters, search, **more)
+                        record["output_format"] = output_format
+                        write_card(place, path.absolute().name, layout.columns, _name_of(model), record)
         summary.show(console, num_negatives)
         if path is not None:
             print_written(console, path, number)
@@ -251,6 +285,8 @@ def mine_hard_negatives(
 
 def _name_of(model: Any) -> str | None:
     """Return the name that a SentenceTransformer was loaded by, if it says so."""
+    if isinstance(model, str):
+        return model
     card = getattr(model, "model_card_data", None)
     name = getattr(card, "base_model", None) or getattr(card, "model_id", None)
     return name if isinstance(name, str) else None
@@ -282,8 +318,35 @@ def _modernized(
     return output_format, scores, absolute
 
 
-def _columns(dataset: Any, anchor: str | None, positive: str | None) -> tuple[str, str]:
-    """Return the names of the columns of queries and positives."""
+def _opened_corpus(corpus: Any) -> tuple[Iterable[list[str]], dict[str, Any] | None]:
+    """Return batches of further texts, and what tells their files from others."""
+    if corpus is None:
+        return (), {}
+    if isinstance(corpus, str | PathLike):
+        corpus = open_corpus(corpus)
+    if isinstance(corpus, TextSource):
+        return corpus, corpus.identity
+    return text_batches("corpus", corpus), None
+
+
+def _counted_shards(run: Run, parts: Iterator[Part]) -> list[tuple[Path, int]]:
+    """Return the files of rows of all finished cells, and how many rows each has."""
+    return [(run.rows_path(cell), part.rows) for cell, part in zip(run.grid.cells("finish"), parts, strict=True)]
+
+
+def _opened_pairs(dataset: Any, anchor: str | None, positive: str | None) -> TextSource[PairBatch]:
+    return dataset if isinstance(dataset, TextSource) else open_pairs(dataset, _columns(dataset, anchor, positive))
+
+
+def _columns(dataset: Any, anchor: str | None, positive: str | None) -> tuple[str, str] | None:
+    """Return the names of the columns of queries and positives: of a data set by default the first two.
+
+    None leaves the choice to known names, as files have them.
+    """
+    if isinstance(dataset, str | PathLike | list | tuple):
+        if (anchor is None) != (positive is None):
+            raise ValueError("files need both anchor_column_name and positive_column_name, or neither.")
+        return None if anchor is None or positive is None else (anchor, positive)
     if not hasattr(dataset, "column_names") or isinstance(dataset.column_names, dict):
         hint = "take one of its splits" if hasattr(dataset, "column_names") else "make one with Dataset.from_dict"
         raise TypeError(f"dataset must be a datasets.Dataset, got {type(dataset).__name__}; {hint}.")
@@ -294,16 +357,17 @@ def _columns(dataset: Any, anchor: str | None, positive: str | None) -> tuple[st
     if len(names) < 2:
         found = ", ".join(names) or "none"
         raise ValueError(f"the data set must have two columns, queries and positives, got {found}.")
-    if len(dataset) == 0:
+    if hasattr(dataset, "__len__") and len(dataset) == 0:
         raise ValueError("the data set has no rows; mining needs pairs of a query and a positive.")
     return anchor or names[0], positive or names[1]
 
 
-def _kept(kept: dict[str, int], pairs: Pairs, cache: str | Path | None) -> str | None:
+def _kept(sides: list[EncodedTexts], cache: str | Path | None) -> str | None:
     """Say what the next run can resume from."""
     if cache is None:
         return None
-    number, total = sum(kept.values()), len(pairs.corpus) + len(pairs.queries)
+    kept = {key: number for side in sides for key, number in side.kept.items()}
+    number, total = sum(kept.values()), sum(len(side.texts) for side in sides)
     if number:
         return (
             f"Interrupted: {number:,} of {total:,} texts are encoded and kept in {cache}; the next run resumes from "

@@ -2,25 +2,34 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
 
+    from lookalike.mining import Selection
     from lookalike.mining.cells import Cell
     from lookalike.mining.run import Run
 
 
-class Engine(Protocol):
+class Engine(ABC):
     """Does cells of one stage, in any order. Cells may be done twice: their files come out the same."""
 
+    @abstractmethod
     def each(self, run: Run, cells: Sequence[Cell], advance: Callable[[float], None]) -> Iterator[Cell]:
         """Do cells, and yield each when its file is there; `advance` by the size of each, in as many steps as known."""
 
+    def connected(self) -> AbstractContextManager[None]:
+        """Hold whatever the engine needs to do cells."""
+        return nullcontext()
+
 
 @dataclass(frozen=True)
-class InProcess:
+class InProcess(Engine):
     """Does one cell after another in this process."""
 
     def each(self, run: Run, cells: Sequence[Cell], advance: Callable[[float], None]) -> Iterator[Cell]:
@@ -31,7 +40,7 @@ class InProcess:
 
 
 @dataclass(frozen=True)
-class Shard:
+class Shard(Engine):
     """Does every n-th cell in this process; other processes, started by hand, do the others.
 
     Args:
@@ -75,9 +84,29 @@ class Shard:
 
 
 @dataclass(frozen=True)
-class Merge:
+class Merge(Engine):
     """Does nothing: the shards have done every cell, and only the output is left to be written."""
 
     def each(self, run: Run, cells: Sequence[Cell], advance: Callable[[float], None]) -> Iterator[Cell]:  # noqa: ARG002
         """Do no cell."""
         return iter(())
+
+
+def checked_engine(engine: Engine | None, output: Path | None, selection: Selection, *, force: bool) -> Engine:
+    """Return the engine, by default this process, unless it cannot do what is asked for.
+
+    Raises:
+        TypeError: It is no engine.
+        ValueError: Processes could not share the work; says why.
+    """
+    if engine is None or isinstance(engine, InProcess):
+        return InProcess()
+    if not isinstance(engine, Engine):
+        raise TypeError(f"engine must be InProcess(), Shard(3, 16), Merge() or OnRay(), got {engine!r}.")
+    if output is None:
+        raise ValueError("several processes share work through files beside the output; give an output.")
+    if selection.sampling_strategy == "random" and selection.seed is None:
+        raise ValueError("several processes can only draw random negatives from a seed; give one.")
+    if force and isinstance(engine, Shard):
+        raise ValueError("a shard cannot begin anew, because others may be at work; remove the output and its .cache.")
+    return engine

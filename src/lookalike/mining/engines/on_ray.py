@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from lookalike.mining.engines import Engine
 from lookalike.utils.imports import optional_import
 from lookalike.utils.messages import first_line
 
@@ -24,7 +25,7 @@ PATIENCE = 120.0  # seconds that a node may take to say whether it sees the fold
 
 
 @dataclass(frozen=True)
-class OnRay:
+class OnRay(Engine):
     """Does cells on a Ray cluster.
 
     Args:
