@@ -9,7 +9,7 @@ import zipfile
 import zlib
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -76,7 +76,7 @@ def open_embeddings(path: str | os.PathLike[str], *, min_rows: int = 2) -> Array
         ValueError: The file is of another kind, damaged or ambiguous, or the array is not two-dimensional or too short.
         TypeError: The array does not hold floats.
     """
-    file, name = _split(Path(path))
+    file, name = split_name(Path(path))
     if not file.is_file():
         raise FileNotFoundError(f"{file}: there is no such file of embeddings.")
     if file.suffix not in READERS:
@@ -99,7 +99,7 @@ def open_embeddings(path: str | os.PathLike[str], *, min_rows: int = 2) -> Array
     return x
 
 
-def _split(path: Path) -> tuple[Path, str | None]:
+def split_name(path: Path) -> tuple[Path, str | None]:
     """Split "a.npz:b" into a.npz and b, unless there is a file with a colon in its name."""
     stem, colon, name = path.name.rpartition(":")
     if colon and not path.exists() and Path(stem).suffix in READERS:
@@ -175,11 +175,8 @@ def _read_safetensors(file: Path, name: str | None) -> Array:
 def _read_parquet(file: Path, name: str | None) -> Array:
     pa, pq = (optional_import(module, "reading parquet", TABLES) for module in ("pyarrow", "pyarrow.parquet"))
     try:
-        schema = pq.read_schema(file)
-        lists = [
-            field.name for field in schema if pa.types.is_list(field.type) or pa.types.is_fixed_size_list(field.type)
-        ]
-        column = pq.read_table(file, columns=[_one_of(file, name, lists)]).column(0).combine_chunks()
+        chosen = parquet_column(file, pq.read_schema(file), name)
+        column = pq.read_table(file, columns=[chosen]).column(0).combine_chunks()
     except pa.ArrowInvalid as error:
         raise OSError(error) from error
     values = column.flatten().to_numpy(zero_copy_only=False)
@@ -187,6 +184,21 @@ def _read_parquet(file: Path, name: str | None) -> Array:
         raise ValueError(f"{file}: the rows of a column of embeddings must have the same length.")
     array: Array = values.reshape(len(column), -1)
     return array
+
+
+def parquet_column(file: Path, schema: Any, name: str | None) -> str:
+    """Return the column of a Parquet file that holds embeddings: the given one, or the only one of lists.
+
+    Raises:
+        ValueError: There is none, or there are several.
+    """
+    types = optional_import("pyarrow", "reading parquet", TABLES).types
+    lists = [
+        field.name
+        for field in schema
+        if types.is_list(field.type) or types.is_large_list(field.type) or types.is_fixed_size_list(field.type)
+    ]
+    return _one_of(file, name, lists)
 
 
 READERS: dict[str, Callable[[Path, str | None], Array]] = {

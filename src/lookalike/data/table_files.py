@@ -36,6 +36,7 @@ class Table:
         load: Returns a column by name; values that a row lacks are None.
         lines: The line of the file where each row begins, for formats that have lines.
         header: Whether the file itself names its columns.
+        first: How many rows of the source come before these.
     """
 
     source: str
@@ -43,6 +44,7 @@ class Table:
     load: Callable[[str], Sequence[Any]]
     lines: Sequence[int] | None = None
     header: bool = True
+    first: int = 0
 
     @property
     def separated(self) -> bool:
@@ -51,7 +53,9 @@ class Table:
 
     def place(self, row: int) -> str:
         """Return the place of a row for an error, counted from 1."""
-        return f"{self.source}, row {row + 1}" if self.lines is None else f"{self.source}, line {self.lines[row]}"
+        if self.lines is None:
+            return f"{self.source}, row {self.first + row + 1}"
+        return f"{self.source}, line {self.lines[row]}"
 
     def values(self, name: str) -> Sequence[Any]:
         """Return a column that has a value in every row.
@@ -88,14 +92,23 @@ def read_table(path: Path, *, header: bool = True) -> Table:
         ValueError: The file is not what its name says; the message names the line.
     """
     suffix = path.suffix.lower()
-    if not header and suffix not in SEPARATED:
-        raise ValueError(f"{path} names its columns itself; only .csv and .tsv files can lack a header.")
+    check_header(path, header=header)
     if suffix == ".parquet":
         return _parquet(path)
     with _decoding(path):
         if suffix in SEPARATED:
             return _separated(path, header=header)
         return _json(path)
+
+
+def check_header(path: Path, *, header: bool) -> None:
+    """Refuse to read a file without a header that always has one.
+
+    Raises:
+        ValueError: It names its columns itself.
+    """
+    if not header and path.suffix.lower() not in SEPARATED:
+        raise ValueError(f"{path} names its columns itself; only .csv and .tsv files can lack a header.")
 
 
 def read_lines(path: Path) -> Iterator[tuple[int, str]]:
@@ -123,29 +136,48 @@ def _all_lines(path: Path) -> Iterator[tuple[int, str]]:
 def _separated(path: Path, *, header: bool) -> Table:
     rows: list[list[str]] = []
     lines = array("q")
-    for number, row in _csv_rows(path) if path.suffix.lower() == ".csv" else _tsv_rows(path):
+    for number, row in separated_rows(path):
         rows.append(row)
         lines.append(number)
     if not rows:
         raise ValueError(f"{path} is empty.")
-    width = len(rows[0])
-    names = rows[0] if header else [str(i + 1) for i in range(width)]
+    names = rows[0] if header else [str(i + 1) for i in range(len(rows[0]))]
     if header:
         rows, lines = rows[1:], lines[1:]
-    for number, row in zip(lines, rows, strict=True):
-        if len(row) != width:
-            quoting = "quote texts that contain a comma" if path.suffix.lower() == ".csv" else "texts contain no tabs"
-            raise ValueError(
-                f"{path}, line {number} has {len(row)} fields where the first line has {width}; {quoting}."
-            )
     if not rows:
         raise ValueError(f"{path} has a header and no rows.")
+    return separated_table(path, names, rows, lines, header=header)
+
+
+def separated_table(
+    path: Path, names: list[str], rows: list[list[str]], lines: Sequence[int], *, header: bool
+) -> Table:
+    """Make a table of rows of a .csv or .tsv file."""
 
     def load(name: str) -> list[str]:
         place = names.index(name)
         return [row[place] for row in rows]
 
     return Table(str(path), names, load, lines, header)
+
+
+def separated_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
+    """Yield the rows of a .csv or .tsv file, a header included, with the numbers of their lines.
+
+    Raises:
+        ValueError: A row has another number of fields than the first one, or cannot be read; the message names it.
+    """
+    comma = path.suffix.lower() == ".csv"
+    width = None
+    with _decoding(path):
+        for number, row in _csv_rows(path) if comma else _tsv_rows(path):
+            width = len(row) if width is None else width
+            if len(row) != width:
+                quoting = "quote texts that contain a comma" if comma else "texts contain no tabs"
+                raise ValueError(
+                    f"{path}, line {number} has {len(row)} fields where the first line has {width}; {quoting}."
+                )
+            yield number, row
 
 
 def _csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
@@ -174,36 +206,58 @@ def _tsv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
 
 
 def _json(path: Path) -> Table:
-    values, lines = _json_values(path)
+    values, lines = [], array("q")
+    for number, value in json_rows(path):
+        values.append(value)
+        if number is not None:
+            lines.append(number)
     if not values:
         raise ValueError(f"{path} has no rows.")
-    names = dict.fromkeys(name for value in values if isinstance(value, dict) for name in value)
-    table = Table(str(path), list(names), lambda name: [value.get(name) for value in values], lines)
-    for row, value in enumerate(values):
+    return json_table(path, values, lines or None)
+
+
+def json_table(path: Path, values: list[dict[str, Any]], lines: Sequence[int] | None, first: int = 0) -> Table:
+    """Make a table of rows of a .jsonl or .json file."""
+    names = dict.fromkeys(name for value in values for name in value)
+    return Table(str(path), list(names), lambda name: [value.get(name) for value in values], lines, first=first)
+
+
+def json_rows(path: Path) -> Iterator[tuple[int | None, dict[str, Any]]]:
+    """Yield one object per line, with line numbers, or those of the array that makes up a .json file.
+
+    Raises:
+        ValueError: Something else is there; the message names the line or the row.
+    """
+    for row, (number, value) in enumerate(_json_values(path), 1):
         if not isinstance(value, dict):
-            raise ValueError(f"{table.place(row)}: expected an object, got {json.dumps(value)[:60]}.")
-    return table
+            place = f"row {row}" if number is None else f"line {number}"
+            raise ValueError(f"{path}, {place}: expected an object, got {json.dumps(value)[:60]}.")
+        yield number, value
 
 
-def _json_values(path: Path) -> tuple[list[Any], Sequence[int] | None]:
-    """Read one value per line, with line numbers, or the array that makes up a .json file."""
-    text = path.read_text(encoding="utf-8-sig") if path.suffix.lower() == ".json" else ""
-    if text.lstrip().startswith("["):
-        return _parsed(text, str(path)), None
-    values = []
-    lines = array("q")
+def _json_values(path: Path) -> Iterator[tuple[int | None, Any]]:
+    whole = path.suffix.lower() == ".json"
+    if whole and _begins_with_bracket(path):
+        with _decoding(path):
+            text = path.read_text(encoding="utf-8-sig")
+        yield from ((None, value) for value in _parsed(text, str(path)))
+        return
     for number, line in read_lines(path):
         try:
-            values.append(_parsed(line, f"{path}, line {number}"))
+            value = _parsed(line, f"{path}, line {number}")
         except ValueError:
-            if not _is_json(text):
+            if not whole or not _is_json(path.read_text(encoding="utf-8-sig")):
                 raise
             raise ValueError(
                 f"{path} is one JSON value over several lines; a .json file must be an array of objects, or hold one "
                 "object per line."
             ) from None
-        lines.append(number)
-    return values, lines
+        yield number, value
+
+
+def _begins_with_bracket(path: Path) -> bool:
+    with _decoding(path), path.open(encoding="utf-8-sig") as file:
+        return next((line for line in file if line.strip()), "").lstrip().startswith("[")
 
 
 def _is_json(text: str) -> bool:
@@ -232,11 +286,11 @@ def _parquet(path: Path) -> Table:
     parquet = optional_import("pyarrow.parquet", "reading parquet", TABLES)
 
     def load(name: str) -> list[Any]:
-        with _readable(path):
+        with readable_parquet(path):
             column: list[Any] = parquet.read_table(path, columns=[name]).column(0).to_pylist()
         return column
 
-    with _readable(path), parquet.ParquetFile(path) as file:
+    with readable_parquet(path), parquet.ParquetFile(path) as file:
         names, rows = list(file.schema_arrow.names), file.metadata.num_rows
     if not rows:
         raise ValueError(f"{path} has no rows.")
@@ -244,7 +298,8 @@ def _parquet(path: Path) -> Table:
 
 
 @contextmanager
-def _readable(path: Path) -> Iterator[None]:
+def readable_parquet(path: Path) -> Iterator[None]:
+    """Name the file where pyarrow cannot read it."""
     try:
         yield
     except (OSError, ValueError, NotImplementedError) as error:

@@ -33,8 +33,7 @@ class ListFile:
     def __init__(self, folder: str | Path, rows: int) -> None:
         self.folder = Path(folder)
         self._offsets, self._ids = (NumberFile(self.folder / name) for name in (OFFSETS, IDS))
-        ends = self._offsets.read(rows, rows + 1) if len(self._offsets) == rows + 1 else []
-        if len(ends) != 1 or int(ends[0]) != len(self._ids):
+        if len(self._offsets) != rows + 1 or int(self._offsets.read(rows, rows + 1)[0]) != len(self._ids):
             raise ValueError(f"{self.folder} is damaged: {OFFSETS} and {IDS} do not fit together; write it again.")
 
     def __len__(self) -> int:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 FORMAT = 1
-NOTE = "pairs.json"
+NOTE, NUMBERS = "pairs.json", ("num_rows", "most_rows", "most_positives")
 QUERIES, CORPUS, POSITIVES, ROWS = "queries", "corpus", "positives", "rows.bin"
 
 
@@ -87,13 +87,8 @@ def write_pairs(
         num_queries = len(TextFile(place / QUERIES))
         most_rows, most_positives = write_lists(place / POSITIVES, place / ROWS, num_queries)
         (place / ROWS).unlink()
-        note = {
-            "format": FORMAT,
-            "num_rows": num_rows,
-            "most_rows": most_rows,
-            "most_positives": most_positives,
-            "source": source or {},
-        }
+        numbers = dict(zip(NUMBERS, (num_rows, most_rows, most_positives), strict=True))
+        note = {"format": FORMAT, **numbers, "source": source or {}}
         (place / NOTE).write_text(json.dumps(note) + "\n", encoding="utf-8")
     return open_pair_files(folder)
 
@@ -108,16 +103,17 @@ def open_pair_files(folder: str | Path) -> PairFiles:
     folder = Path(folder)
     try:
         note = json.loads((folder / NOTE).read_text(encoding="utf-8"))
-        numbers = [int(note[name]) for name in ("num_rows", "most_rows", "most_positives")]
+        num_rows, most_rows, most_positives = (int(note[name]) for name in NUMBERS)
         known, source = note["format"] == FORMAT, dict(note["source"])
     except (FileNotFoundError, NotADirectoryError):
         raise FileNotFoundError(f"{folder} holds no complete pairs; write them again.") from None
     except (ValueError, KeyError, TypeError, RecursionError):
-        known, numbers, source = False, [], {}
+        known = False
     if not known:
         raise ValueError(f"{folder} is damaged, or was written by another version; write the pairs again.")
     queries, corpus = TextFile(folder / QUERIES), TextFile(folder / CORPUS)
-    return PairFiles(folder, queries, corpus, ListFile(folder / POSITIVES, len(queries)), *numbers, source)
+    positives = ListFile(folder / POSITIVES, len(queries))
+    return PairFiles(folder, queries, corpus, positives, num_rows, most_rows, most_positives, source)
 
 
 def _write_texts(

@@ -88,7 +88,7 @@ def pair_scores(
                 f"{numbers.min()} to {numbers.max()}."
             )
     scores = np.full(len(ids), MISSING, np.float32)
-    score = _score_anyhow
+    score: Callable[..., None] = _score_anyhow
     if similarity is None and _can_multiply(queries, reference):
         score = _multiply
 
@@ -135,7 +135,8 @@ def _multiply(queries: Rows, reference: Rows, owners: Array, ids: Array, _simila
     addresses = np.array([each.ctypes.data for each in (row, sums, query)])
     unit, first = isinstance(reference, UnitRows), 0
     while True:
-        first = multiply_rows(*asked, *listed, width, unit, query, row, addresses, sums, first, scores)
+        places = asked.files, asked.places, listed.files, listed.places
+        first = multiply_rows(*places, width, unit, query, row, addresses, sums, first, scores)
         if first == len(ids):
             return
         # A signal may have interrupted the system. If the file was truncated, reading it in Python says so.

@@ -66,14 +66,14 @@ def make_pairs(anchors: Sequence[str], positives: Sequence[str], corpus: Sequenc
     return Pairs(list(answers), texts, lists, len(anchors), max(Counter(anchors).values()))
 
 
-def checked_texts(name: str, texts: Sequence[Any]) -> list[str]:
-    """Return texts that a model can encode.
+def checked_texts(name: str, texts: Sequence[Any], first: int = 0) -> list[str]:
+    """Return texts that a model can encode; `first` is the number of the first row.
 
     Raises:
         TypeError: One is not a text.
         ValueError: One is empty, or is not valid Unicode.
     """
-    for row, text in enumerate(texts):
+    for row, text in enumerate(texts, first):
         if not isinstance(text, str):
             raise TypeError(f"{name} must hold texts, but row {row} is {type(text).__name__}; convert or remove it.")
         if not text.strip():
@@ -121,7 +121,7 @@ def read_corpus(corpus: str, corpus_column: str | None = None, *, corpus_header:
             raise ValueError(f"{corpus} holds no texts; a corpus has one text per line.")
         return texts
     table = _open_table(corpus, None, header=corpus_header)
-    return texts_of(table, _corpus_column(table, corpus_column))
+    return texts_of(table, corpus_column(table, corpus_column))
 
 
 def check_corpus(corpus: str, corpus_column: str | None, *, corpus_header: bool = True) -> None:
@@ -150,7 +150,7 @@ def _refuse_missing(path: Path) -> None:
         raise FileNotFoundError(f"{path}: there is no such file.")
 
 
-def _corpus_column(table: Table, column: str | None) -> str:
+def corpus_column(table: Table, column: str | None) -> str:
     """Return the column of a table that holds texts to search.
 
     Raises:
@@ -188,6 +188,18 @@ def _open_table(source: str, split: str | None, *, header: bool = True) -> Table
         if split is not None:
             raise ValueError(f"split= chooses a split of a data set, but {path} is a file; leave it out.")
         return read_table(path, header=header)
+    found = find_dataset(source, split, header=header)
+    return Table(source, list(found.column_names), lambda name: list(found[name]))
+
+
+def find_dataset(source: str, split: str | None, *, header: bool = True) -> Any:
+    """Load a Hugging Face data set from the folder that it was saved to, or by its name.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+        ValueError: It cannot be loaded, or has no rows.
+    """
+    path = Path(source).expanduser()
     _refuse_missing(path)
     if not header:
         raise ValueError(f"{source} is a data set, which names its columns itself; leave out header=False.")
@@ -204,7 +216,7 @@ def _open_table(source: str, split: str | None, *, header: bool = True) -> Table
         found = found[chosen]
     if len(found) == 0:
         raise ValueError(f"{source} has no rows; mining needs pairs of a query and a positive.")
-    return Table(source, list(found.column_names), lambda name: list(found[name]))
+    return found
 
 
 def check_model_path(name: str) -> None:
