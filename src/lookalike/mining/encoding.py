@@ -259,6 +259,7 @@ class CrossEncoderJudge:
     queries: TextFile
     corpus: TextFile
     batch_size: int
+    pool: Any = None
 
     def __call__(self, found: Candidates) -> Candidates:
         """Return candidates with the scores of the cross-encoder."""
@@ -266,14 +267,28 @@ class CrossEncoderJudge:
         rows = torch.cat([there.nonzero()[:, 0], row_numbers(found.positives)]) + found.first
         ids = torch.cat([found.indices[there], found.positives[1]])
         texts = list(zip(self.queries.take(rows), self.corpus.take(ids), strict=True))
+        more = {} if self.pool is None else {"pool": self.pool}
         judged = self.cross_encoder.predict(
-            texts, batch_size=self.batch_size, convert_to_tensor=True, show_progress_bar=False
+            texts, batch_size=self.batch_size, convert_to_tensor=True, show_progress_bar=False, **more
         )
         judged = judged.float().cpu()
         scores = torch.full(found.scores.shape, MISSING)
         number = int(there.sum())
         scores[there] = judged[:number]
         return replace(found, scores=scores, positive_scores=judged[number:])
+
+
+@contextmanager
+def pool_of(model: Any, devices: list[str] | bool) -> Iterator[Any]:
+    """Start a model in other processes for as long as the context lasts; yield None unless there are devices."""
+    if not devices:
+        yield None
+        return
+    pool = model.start_multi_process_pool(target_devices=None if isinstance(devices, bool) else devices)
+    try:
+        yield pool
+    finally:
+        model.stop_multi_process_pool(pool)
 
 
 def checksum(texts: Iterable[str]) -> str:

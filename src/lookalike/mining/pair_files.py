@@ -18,9 +18,11 @@ from lookalike.utils.files import remove_leftovers, replacing_folder, room_for, 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from lookalike.utils.arrays import Array
+
 FORMAT = 1
 NOTE, NUMBERS = "pairs.json", ("num_rows", "most_rows", "most_positives")
-QUERIES, CORPUS, POSITIVES, ROWS = "queries", "corpus", "positives", "rows.bin"
+QUERIES, CORPUS, POSITIVES, ROWS, CORPUS_ROWS = "queries", "corpus", "positives", "rows.bin", "corpus-rows.bin"
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,10 @@ class PairFiles:
     most_rows: int
     most_positives: int
     source: dict[str, Any]
+
+    def numbers_of_rows(self) -> tuple[Array, Array]:
+        """Return the query of every pair that was read, and the text of every text of the corpus: int64 [rows], [texts]."""
+        return np.fromfile(self.folder / ROWS, np.int64)[::2], np.fromfile(self.folder / CORPUS_ROWS, np.int64)
 
 
 def write_pairs(
@@ -86,7 +92,6 @@ def write_pairs(
             raise ValueError("there are no pairs; mining needs pairs of a query and a positive.")
         num_queries = len(TextFile(place / QUERIES))
         most_rows, most_positives = write_lists(place / POSITIVES, place / ROWS, num_queries)
-        (place / ROWS).unlink()
         numbers = dict(zip(NUMBERS, (num_rows, most_rows, most_positives), strict=True))
         note = {"format": FORMAT, **numbers, "source": source or {}}
         (place / NOTE).write_text(json.dumps(note) + "\n", encoding="utf-8")
@@ -121,10 +126,17 @@ def _write_texts(
 ) -> int:
     """Write distinct texts, and the numbers of query and positive of every row; return the number of rows."""
     num_rows = 0
-    with TextWriter(place / QUERIES) as queries, TextWriter(place / CORPUS) as texts, (place / ROWS).open("wb") as rows:
+    with (
+        TextWriter(place / QUERIES) as queries,
+        TextWriter(place / CORPUS) as texts,
+        (place / ROWS).open("wb") as rows,
+        (place / CORPUS_ROWS).open("wb") as corpus_rows,
+    ):
         query_numbers, numbers = Numbering(), Numbering()
         for batch in corpus:
-            texts.extend([batch[i] for i in numbers.number(batch)[1].tolist()])
+            a, fresh = numbers.number(batch)
+            texts.extend([batch[i] for i in fresh.tolist()])
+            a.tofile(corpus_rows)
         for asked, answers in pairs:
             if len(asked) != len(answers):
                 raise ValueError(f"a batch of pairs has {len(asked)} queries and {len(answers)} positives.")

@@ -13,7 +13,7 @@ from rich.console import Console
 from lookalike.mining import Search, Selection, Strategy
 from lookalike.mining.cells import Grid, default_block
 from lookalike.mining.dataset_folders import write_card, writing_folder
-from lookalike.mining.encoding import CrossEncoderJudge, EncodedTexts, Encoder
+from lookalike.mining.encoding import CrossEncoderJudge, EncodedTexts, Encoder, pool_of
 from lookalike.mining.engines import Shard, checked_engine
 from lookalike.mining.engines.on_ray import OnRay
 from lookalike.mining.formats import (
@@ -220,7 +220,7 @@ def mine_hard_negatives(
     cache = work_folder(path) if cache_folder is None and path is not None else cache_folder
     encoder = Encoder(model, device, batch_size, use_multi_process, verbose)
     with interruptible(path, lambda: _kept(sides, cache)):
-        with held_job(path, engine, force=force) as job, folder_or_temporary(cache) as stores, encoder:
+        with held_job(path, engine, force=force) as job, folder_or_temporary(cache) as stores, encoder, ExitStack() as stack:
             pairs = read_once(job, given, *more_texts)
             exclude = None if same is None else excluded_texts(same, pairs)
             console.print(f"{len(pairs.queries):,} queries, {len(pairs.corpus):,} texts to search.", highlight=False)
@@ -231,7 +231,8 @@ def mine_hard_negatives(
             job.check_same({"data": about(pairs, exclude), "model": encoder.fingerprint, "prompts": prompts})
             judge = None
             if cross_encoder is not None and filters.on_scores:
-                judge = CrossEncoderJudge(cross_encoder, pairs.queries, pairs.corpus, batch_size)
+                pool = stack.enter_context(pool_of(cross_encoder, use_multi_process))
+                judge = CrossEncoderJudge(cross_encoder, pairs.queries, pairs.corpus, batch_size, pool)
             pipeline = Pipeline(selection, filters, search, pairs.most_rows, judge, encoder.similarity)
             block = default_block(len(pairs.queries)) if block is None else checked_positive("block", block)
             cells = job.cells(search, pipeline.shortlist, block)
@@ -258,14 +259,14 @@ def mine_hard_negatives(
                 summary = tally.summary(len(pairs.corpus))
             else:
                 then = f"what was encoded is kept in {cache}; make room and run it again"
-                with ExitStack() as stack:
+                with ExitStack() as writing:
                     if path.suffix:
                         rows = _refusing_none(make_rows(pairs, parts, layout), tally)
-                        number = stack.enter_context(writing_rows(path, rows, then))
+                        number = writing.enter_context(writing_rows(path, rows, then))
                     else:
                         shards = _counted_shards(run, parts)
                         tally.check_any()
-                        place = stack.enter_context(writing_folder(path, shards, then))
+                        place = writing.enter_context(writing_folder(path, shards))
                         number = sum(rows for _, rows in shards)
                     summary, seconds = tally.summary(len(pairs.corpus)), time.perf_counter() - began
                     more = {"seconds": seconds, "rows": number, "source": source, "pairs": pairs.num_rows}
