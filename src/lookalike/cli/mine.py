@@ -3,7 +3,7 @@
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, get_args
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 from lookalike.cli.config import print_config, read_config
 from lookalike.cli.options import flatten, options_of
@@ -12,8 +12,11 @@ from lookalike.mining import Format, Search, Selection
 from lookalike.negatives import Filters
 from lookalike.utils.checks import check_choice, checked_positive
 
+if TYPE_CHECKING:
+    from lookalike.mining.engines import Engine
+
 INTERRUPTED = 130  # what a shell returns for a command that Ctrl-C ended
-READ_HERE = ("model", "columns", "header", "split", "corpus", "corpus_column", "corpus_header")
+READ_HERE = ("model", "columns", "header", "split", "corpus", "corpus_column", "corpus_header", "judge")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,7 +24,8 @@ class Texts:
     """What to read, how to encode it, and what to write."""
 
     model: str | None = None
-    """A sentence-transformers model: its folder or name."""
+    """A sentence-transformers model: its folder or name; the folder of a run of `lookalike train`; or
+    package.module:function, which turns a list of texts into embeddings."""
     columns: Annotated[str | None, Hint(value="QUERY,POSITIVE", default="by name")] = None
     """Columns of INPUT."""
     header: bool = True
@@ -52,6 +56,11 @@ class Texts:
     """Format of a row: triplet, n-tuple, labeled-pair, labeled-list, flagembedding or tevatron."""
     output_scores: bool = False
     """Write scores as well."""
+    judge: str | None = None
+    """Let this cross-encoder (folder or name), or package.module:function, decide about candidates that are as near to
+    the query as its positives; those that it takes for positives are dropped, and written to a file of their own."""
+    judge_margin: float = 0.05
+    """Let the judge see candidates that score at most this much below the query's lowest positive."""
 
     def __post_init__(self) -> None:
         check_choice("output_format", self.output_format, get_args(Format))
@@ -63,7 +72,7 @@ class Embeddings:
     """What to read instead of INPUT."""
 
     embeddings: str | None = None
-    """Embeddings (.npy, .npz, .safetensors, .parquet); a .npy may be larger than memory."""
+    """Embeddings (.npy, .npz, .safetensors, .parquet), or shards of them (.npy, .parquet): a folder or a pattern."""
     reference: Annotated[str | None, Hint(default="the embeddings themselves")] = None
     """Embeddings to find negatives in."""
     labels: Path | None = None
@@ -73,11 +82,38 @@ class Embeddings:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Work:
+    """Who does the work."""
+
+    block: Annotated[int | None, Hint(default="131072, and 524288 from 16 million queries on")] = None
+    """Rows that are encoded, searched and finished together: what a killed run loses at most."""
+    shard: Annotated[str | None, Hint(value="I/N")] = None
+    """Do the I-th of N shares of the work, as in a SLURM array, and keep it beside the output."""
+    merge: Flag = False
+    """Write the output from what all shards have done."""
+    ray: Annotated[str | None, Hint(value="ADDRESS")] = None
+    """Share the work out on the Ray cluster at this address; auto finds the one that runs, or starts one here."""
+    ray_cpus: int = 1
+    """Processors for each cell on Ray."""
+    dry_run: Flag = False
+    """Mine nothing; print cells, memory, disk and time, from rates that are measured on a few rows."""
+
+    def __post_init__(self) -> None:
+        if self.block is not None:
+            checked_positive("block", self.block)
+        checked_positive("ray_cpus", self.ray_cpus)
+        chosen = [f"--{name.replace('_', '-')}" for name in ("shard", "merge", "ray", "dry_run") if getattr(self, name)]
+        if len(chosen) > 1:
+            raise ValueError(f"{' and '.join(chosen)} exclude each other; give one of them.")
+
+
+@dataclass(frozen=True, kw_only=True)
 class Options:
     """Options of `lookalike mine`."""
 
     input: Positional[str | None] = None
-    """Pairs of texts: .jsonl, .json, .parquet, .tsv, .csv, or the folder or name of a data set."""
+    """Pairs of texts: .jsonl, .json, .parquet, .tsv, .csv, a pattern or a folder of such files, or the folder or name of
+    a data set."""
     output: Path | None = None
     """File to write: .jsonl or .parquet, or a folder with a card, without a suffix; for embeddings .npy or .parquet."""
     same: Annotated[Path | None, Hint(value="FILE")] = None
@@ -97,6 +133,7 @@ class Options:
     selection: Selection = field(default_factory=Selection)
     filters: Annotated[Filters, Without("exclude")] = field(default_factory=Filters)
     search: Search = field(default_factory=Search)
+    work: Work = field(default_factory=Work)
 
 
 def main(args: list[str]) -> None:
@@ -114,6 +151,8 @@ def main(args: list[str]) -> None:
             _mine_embeddings(options)
         else:
             _mine_texts(options)
+        if options.work.shard is not None:
+            print(f"Shard {options.work.shard} is done. When all are, write the output with --merge.")
     except KeyboardInterrupt as stopped:
         print(f"\n{str(stopped) or 'Interrupted before anything was encoded: nothing new is kept.'}")
         sys.exit(INTERRUPTED)
@@ -138,40 +177,83 @@ def _check(options: Options) -> None:
         raise ValueError("mining from texts needs --model: the folder or name of a SentenceTransformer.")
 
 
+def _engine(work: Work) -> "Engine | None":
+    from lookalike.mining.engines import Merge, Shard
+
+    if work.shard is not None:
+        return Shard.parse(work.shard)
+    if work.merge:
+        return Merge()
+    if work.ray is not None:
+        from lookalike.mining.engines.on_ray import OnRay
+
+        return OnRay(work.ray, work.ray_cpus)
+    if work.dry_run:
+        from lookalike.mining.estimating import DryRun
+
+        return DryRun()
+    return None
+
+
 def _mine_texts(options: Options) -> None:
+    from dataclasses import replace
+
     from lookalike.mining.formats import has_folders, output_suffixes
     from lookalike.mining.outputs import checked_output
-    from lookalike.mining.sources import FROM_TEXTS, check_corpus, check_models, read_corpus, read_pairs
+    from lookalike.mining.text_sources import open_corpus, open_pairs
     from lookalike.mining.texts import mine_hard_negatives
-    from lookalike.utils.imports import optional_import
 
     texts = options.texts
     suffixes, folders = output_suffixes(texts.output_format), has_folders(texts.output_format)
     checked_output(options.output, suffixes, force=options.force, folders=folders)
-    check_models(texts.model, texts.cross_encoder, options.device)
+    model, judge = _model(str(texts.model), options.device), texts.judge
+    if judge is not None and _is_imported(judge):
+        judge = _imported(judge)
+    pairs = open_pairs(str(options.input), texts.columns, texts.split, header=texts.header)
+    if not texts.header:
+        pairs = replace(pairs, named=("anchor", "positive"))
     corpus = None
     if texts.corpus is not None:
-        check_corpus(texts.corpus, texts.corpus_column, corpus_header=texts.corpus_header)
-    pairs = read_pairs(str(options.input), texts.columns, texts.split, header=texts.header)
-    names = pairs.columns if texts.header else ("anchor", "positive")
-    found = " and ".join(pairs.columns) + ("" if texts.header else " (no header)")
-    print(f"{len(pairs.queries):,} pairs from the columns {found}.", flush=True)
-    if texts.corpus is not None:
-        corpus = read_corpus(texts.corpus, texts.corpus_column, corpus_header=texts.corpus_header)
-    datasets = optional_import("datasets", *FROM_TEXTS)
+        corpus = open_corpus(texts.corpus, texts.corpus_column, header=texts.corpus_header)
     values, known = flatten(options), options_of(Options)
-    arguments = {n: v for n, v in values.items() if known[n].group not in (None, "embeddings") and n not in READ_HERE}
+    arguments = {
+        n: v for n, v in values.items() if known[n].group not in (None, "embeddings", "work") and n not in READ_HERE
+    }
     mine_hard_negatives(
-        datasets.Dataset.from_dict(dict(zip(names, (pairs.queries, pairs.references), strict=True))),
-        texts.model,
+        pairs,
+        model,
         corpus=corpus,
         same=options.same,
         device=options.device,
         output=options.output,
         force=options.force,
         source={n: v for n, v in values.items() if n in ("input", "same") or known[n].group == "texts"},
-        **arguments,
+        block=options.work.block,
+        engine=_engine(options.work),
+        **{**arguments, "judge": judge},
     )
+
+
+def _model(name: str, device: str | None) -> Any:
+    """Return the model of a run, or what a name imports; leave other names to sentence-transformers."""
+    from lookalike.training.run_folder import CONFIG
+
+    if (Path(name) / CONFIG).is_file():
+        from lookalike.training.models import load_model
+
+        return load_model(name, device=device)
+    return _imported(name) if _is_imported(name) else name
+
+
+def _is_imported(name: str) -> bool:
+    return ":" in name and not Path(name).exists()
+
+
+def _imported(name: str) -> Any:
+    from lookalike.mining.models import imported
+
+    sys.path.insert(0, "")  # the user's own modules are in the folder where the command runs
+    return imported(name)
 
 
 def _mine_embeddings(options: Options) -> None:
@@ -192,4 +274,6 @@ def _mine_embeddings(options: Options) -> None:
         device=options.device,
         output=options.output,
         force=options.force,
+        block=options.work.block,
+        engine=_engine(options.work),
     )

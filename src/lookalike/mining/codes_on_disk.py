@@ -69,7 +69,8 @@ class CodeFiles:
         step = min(default_rows(self.width, device), max(1, len(rows)))
         locked = device.type == "cuda"
         buffers = [
-            torch.empty(step, self.width, dtype=torch.uint8, pin_memory=locked) for _ in range(min(2, -(-len(rows) // step)))
+            torch.empty(step, self.width, dtype=torch.uint8, pin_memory=locked)
+            for _ in range(min(2, -(-len(rows) // step)))
         ]
         for number, start in enumerate(range(rows.start, rows.stop, step)):
             codes = buffers[number % 2][: rows.stop - start]
@@ -86,5 +87,7 @@ class CodeFiles:
                 while len(rest):  # the system may return less than was requested
                     number = file.readinto(rest)
                     if not number:
-                        raise ValueError(f"{file.name} was truncated while it was read; run the same command to resume.")
+                        raise ValueError(
+                            f"{file.name} was truncated while it was read; run the same command to resume."
+                        )
                     rest = rest[number:]

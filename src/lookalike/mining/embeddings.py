@@ -18,7 +18,8 @@ from lookalike.data.embeddings import open_embeddings
 from lookalike.data.labels import load_labels
 from lookalike.mining import Search, Selection, Strategy
 from lookalike.mining.cells import Grid, default_block
-from lookalike.mining.engines import InProcess, Shard
+from lookalike.mining.engines import Shard, checked_engine
+from lookalike.mining.estimating import DryRun, Estimate
 from lookalike.mining.formats import writing_ids
 from lookalike.mining.job import held_job, settings_of
 from lookalike.mining.outputs import Summary, Tally, checked_output, interruptible, print_written, write_summary
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
 
     from lookalike.mining.engines import Engine
     from lookalike.mining.job import Job
-    from lookalike.utils.arrays import Array
 
 ROWS = 8192  # to read and hash at a time
 NO_FILTERS = Filters()
@@ -76,7 +76,7 @@ def mine_embeddings(
     verbose: bool = True,
     block: int | None = None,
     engine: Engine | None = None,
-) -> MinedEmbeddings | None:
+) -> MinedEmbeddings | Estimate | None:
     """Find hard negatives of embeddings, by cosine.
 
     Each of the first five arguments is an array or the path of a file. A `.npy` file of embeddings stays on disk and is
@@ -132,8 +132,8 @@ def mine_embeddings(
     filters.check_room(num_negatives, "num_negatives")
     if device is not None:
         checked_device(device)
-    engine = engine or InProcess()
     path = checked_output(output, (".npy", ".parquet"), force=force)
+    engine = checked_engine(engine, path, selection, force=force)
     queries = NormalizedRows("embeddings", embeddings, min_rows=2)
     searched = queries if reference is None else NormalizedRows("reference", reference, min_rows=1)
     (n, dim), (m, _) = queries.shape, searched.shape
@@ -181,6 +181,8 @@ def mine_embeddings(
                 exclude=exclude,
                 device=device,
             )
+            if isinstance(engine, DryRun):
+                return engine.measured(run, console)
             complete(run, engine, progress=verbose)
             if isinstance(engine, Shard):
                 return None

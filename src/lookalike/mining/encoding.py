@@ -16,8 +16,8 @@ from torch import Tensor
 from lookalike.hashing import SignHasher
 from lookalike.mining.cells import Cell, read_cell
 from lookalike.mining.pipeline import MISSING
-from lookalike.mining.sources import load_model
 from lookalike.mining.rows import ShardRows
+from lookalike.mining.sources import load_model
 from lookalike.mining.store import Store
 from lookalike.utils.lists import row_numbers
 from lookalike.utils.progress import working
@@ -60,8 +60,8 @@ class Encoder:
 
     @cached_property
     def fingerprint(self) -> str:
-        """What tells this model from others."""
-        return fingerprint(self.model)
+        """What tells this model from others: its weights or, without any, its name."""
+        return identify(self.model)
 
     @property
     def similarity(self) -> Callable[[Tensor, Tensor], Tensor] | None:
@@ -229,7 +229,9 @@ class EncodedTexts:
 
     def name_row(self, row: int) -> str:
         """Say which text a row is, in an error."""
-        return f"the embedding of the text {self.texts[row][:60]!r} is not finite; remove {self.cache} and run it again."
+        return (
+            f"the embedding of the text {self.texts[row][:60]!r} is not finite; remove {self.cache} and run it again."
+        )
 
     @property
     def _dtype(self) -> type[np.float32 | np.uint8]:
@@ -252,7 +254,7 @@ class EncodedTexts:
 
 
 @dataclass(frozen=True)
-class CrossEncoderJudge:
+class CrossEncoderScores:
     """Scores candidates and positives with a cross-encoder, in place of cosines."""
 
     cross_encoder: Any
@@ -299,6 +301,13 @@ def checksum(texts: Iterable[str]) -> str:
         digest.update(len(raw).to_bytes(8, "little"))
         digest.update(raw)
     return digest.hexdigest()
+
+
+def identify(model: Any) -> str:
+    """Tell a model from others: by its weights or, without any, by its name."""
+    if hasattr(model, "state_dict"):
+        return fingerprint(model)
+    return str(getattr(model, "name", None) or getattr(model, "__qualname__", type(model).__qualname__))
 
 
 def fingerprint(model: Any) -> str:

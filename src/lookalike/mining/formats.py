@@ -106,7 +106,9 @@ def make_rows(pairs: PairTexts, parts: Iterable[Part], layout: Layout) -> Iterat
             answers = slice(offsets[start], offsets[stop])
             texts = _texts_of(pairs, part, slice(start, stop), answers)
             queries = pairs.queries[part.first + start : part.first + stop]
-            positives = list(zip(part.positives[1][answers].tolist(), part.positive_scores[answers].tolist(), strict=True))
+            positives = list(
+                zip(part.positives[1][answers].tolist(), part.positive_scores[answers].tolist(), strict=True)
+            )
             found = zip(part.indices[start:stop].tolist(), part.scores[start:stop].tolist(), strict=True)
             for i, (indices, scores) in enumerate(found, start):
                 theirs = positives[offsets[i] - offsets[start] : offsets[i + 1] - offsets[start]]

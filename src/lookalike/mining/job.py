@@ -201,7 +201,9 @@ def _difference(before: dict[str, Any], now: dict[str, Any], changed: list[str])
     for name in changed:
         old, new = before.get(name), now.get(name)
         if isinstance(old, dict) and isinstance(new, dict):
-            said += [f"{key}: {old.get(key)}, now {new.get(key)}" for key in {**old, **new} if old.get(key) != new.get(key)]
+            said += [
+                f"{key}: {old.get(key)}, now {new.get(key)}" for key in {**old, **new} if old.get(key) != new.get(key)
+            ]
         else:
             said.append(f"{old}, now {new}")
     return "; ".join(said)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import random
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -45,6 +45,23 @@ class Candidates:
         return highest.scatter_reduce(0, row_numbers(self.positives), self.positive_scores, "amin")
 
 
+class Likely(NamedTuple):
+    """Candidates that a judge takes for positives."""
+
+    queries: Tensor  # int64 [m]
+    ids: Tensor  # int64 [m]
+    scores: Tensor  # float32 [m], of the embeddings
+    judged: Tensor  # float32 [m], of the judge
+    lowest: Tensor  # float32 [m], of the judge: the lowest of the query's positives
+
+
+class Judge(Protocol):
+    """Decides which candidates are positives."""
+
+    def decide(self, found: Candidates) -> tuple[Tensor, Likely]:
+        """Return which candidates are likely positives, bool [q, wanted], and what is known of them."""
+
+
 @dataclass(frozen=True)
 class Part:
     """The negatives of some queries, best first, padded with -1 and minus infinity."""
@@ -57,6 +74,7 @@ class Part:
     candidates: int  # before the filters
     dropped: dict[str, Tensor]  # int64 [q]: how many candidates each filter dropped
     rows: int = 0  # of texts that were written for it
+    likely: Likely | None = None  # positives among the candidates, as a judge says
 
 
 @dataclass(frozen=True)
@@ -68,7 +86,8 @@ class Pipeline:
         filters: Which candidates count.
         search: How candidates are found.
         most_positives: How many more candidates to consider, to make up for positives.
-        judge: Scores candidates anew before they are filtered.
+        scored_by: Scores candidates anew before they are filtered.
+        judge: Decides which suspicious candidates are positives.
         similarity: Scores rows of both sides; by default the dot product.
     """
 
@@ -76,7 +95,8 @@ class Pipeline:
     filters: Filters
     search: Search
     most_positives: int
-    judge: Callable[[Candidates], Candidates] | None = None
+    scored_by: Callable[[Candidates], Candidates] | None = None
+    judge: Judge | None = None
     similarity: Callable[[Tensor, Tensor], Tensor] | None = None
 
     @property
@@ -84,7 +104,11 @@ class Pipeline:
         """The highest rank to consider: `range_max`, or as far down as the filters are likely to need."""
         if self.filters.range_max is not None:
             return self.filters.range_max
-        generous = self.filters.drops_nearest or (self.judge is not None and self.filters.min_score is not None)
+        generous = (
+            self.filters.drops_nearest
+            or self.judge is not None
+            or (self.scored_by is not None and self.filters.min_score is not None)
+        )
         return self.filters.range_min + self.selection.num_negatives * (10 if generous else 1) + self.most_positives
 
     @property
@@ -115,9 +139,15 @@ class Pipeline:
         for start in range(0, len(found.indices), step):
             rows = torch.arange(start, min(start + step, len(found.indices)))
             candidates = self._candidates(first, rows, found, take_lists(positives, rows), compared)
-            if self.judge is not None:
-                candidates = self.judge(candidates)
-            yield self._select(candidates, sample)
+            if self.scored_by is not None:
+                candidates = self.scored_by(candidates)
+            if self.judge is None:
+                yield self._select(candidates, sample)
+                continue
+            likely, about = self.judge.decide(candidates)
+            scores = candidates.scores.masked_fill(likely, MISSING)
+            part = self._select(replace(candidates, scores=scores), sample)
+            yield replace(part, dropped={"judge": likely.sum(1), **part.dropped}, likely=about)
 
     def _candidates(
         self,
@@ -202,7 +232,12 @@ def joined_parts(parts: Sequence[Part]) -> Part:
         torch.cat([part.positive_scores for part in parts]),
         sum(part.candidates for part in parts),
         {name: torch.cat([part.dropped[name] for part in parts]) for name in parts[0].dropped},
+        likely=_joined_likely([part.likely for part in parts if part.likely is not None]),
     )
+
+
+def _joined_likely(found: Sequence[Likely]) -> Likely | None:
+    return Likely(*(torch.cat(each) for each in zip(*found, strict=True))) if found else None
 
 
 def _implied(distances: Tensor, bits: int) -> Tensor:

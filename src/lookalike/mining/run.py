@@ -12,7 +12,7 @@ import torch
 from lookalike.hashing import SignHasher
 from lookalike.mining.cells import Cell, Grid, Stage, is_whole, read_cell, write_cell
 from lookalike.mining.codes_on_disk import CodeFiles
-from lookalike.mining.pipeline import Part, joined_parts, sampler
+from lookalike.mining.pipeline import Likely, Part, joined_parts, sampler
 from lookalike.negatives import hardest_positives
 from lookalike.negatives.spaces import HAMMING
 from lookalike.search import Neighbours, search_device
@@ -239,7 +239,9 @@ class Run:
                 if found is None:
                     raise RuntimeError(f"{self.path(cell)} cannot be read back; check the disk.")
             more = torch.full((len(rows), k), _NO_KEY)
-            more[torch.arange(k) < found["counts"][:, None]] = (found["distances"].long() << KEY_BITS) | found["indices"]
+            more[torch.arange(k) < found["counts"][:, None]] = (found["distances"].long() << KEY_BITS) | found[
+                "indices"
+            ]
             keys = more if keys is None else torch.cat([keys, more], dim=1).sort(dim=1).values[:, :k]
         if keys is None:
             keys = torch.full((len(rows), k), _NO_KEY)
@@ -254,7 +256,9 @@ class Run:
             return none
         ids = torch.isin(self.labels, self.labels[rows.start : rows.stop].unique()).nonzero().flatten()
         codes = self._codes("reference").take(ids)
-        hardest = hardest_positives(codes, self.labels[ids])[torch.searchsorted(ids, torch.arange(rows.start, rows.stop))]
+        hardest = hardest_positives(codes, self.labels[ids])[
+            torch.searchsorted(ids, torch.arange(rows.start, rows.stop))
+        ]
         there = hardest >= 0
         return torch.cat([none[0][:1], there.cumsum(0)]), ids[hardest[there]]
 
@@ -329,6 +333,7 @@ def _content(part: Part) -> dict[str, Tensor]:
         "positive_scores": part.positive_scores.contiguous(),
         "candidates": torch.tensor([part.candidates]),
         **{f"dropped {i} {name}": counts.contiguous() for i, (name, counts) in enumerate(part.dropped.items())},
+        **({} if part.likely is None else {f"likely {n}": x.contiguous() for n, x in part.likely._asdict().items()}),
     }
 
 
@@ -343,4 +348,5 @@ def _part(first: int, found: dict[str, Tensor]) -> Part:
         int(found["candidates"]),
         {name.split(" ", 2)[2]: found[name] for name in dropped},
         int(found.get("rows", 0)),
+        Likely(*(found[f"likely {name}"] for name in Likely._fields)) if "likely ids" in found else None,
     )

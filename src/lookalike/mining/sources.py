@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lookalike.data.table_files import SUFFIXES, Table, read_lines, read_table
+from lookalike.data.table_files import SUFFIXES, Table
 from lookalike.data.text_pairs import (
     REFERENCES,
-    TextPairs,
     listed,
     match_column,
-    read_text_pairs,
     text_problem,
-    texts_of,
 )
 from lookalike.utils.imports import optional_import, sentence_transformers
-from lookalike.utils.lists import Lists, make_lists
 from lookalike.utils.machine import checked_device
 from lookalike.utils.messages import first_line
 from lookalike.utils.progress import working
@@ -31,39 +25,6 @@ LINES = ".txt"  # one text per line
 HUB_NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")  # a repository, with or without its owner
 TEXTS = ("text", "passage", "document", "contents", "body")  # columns of a corpus
 FROM_TEXTS = ("mining from texts", "'lookalike[text]'")  # what needs a library, and what installs it
-
-
-@dataclass(frozen=True)
-class Pairs:
-    """Queries and the texts that answer them, without duplicates, in order of appearance."""
-
-    queries: list[str]
-    corpus: list[str]
-    positives: Lists  # the texts of the corpus that answer each query
-    num_rows: int  # pairs, repeated ones included
-    most_rows: int  # of one query, repeated ones included
-
-
-def make_pairs(anchors: Sequence[str], positives: Sequence[str], corpus: Sequence[str] | None = None) -> Pairs:
-    """Collect pairs from columns; a query in several rows has several positives.
-
-    Args:
-        anchors: One query per pair.
-        positives: The text that answers it.
-        corpus: Further texts that may be negatives; they come first.
-
-    Examples:
-        >>> pairs = make_pairs(["q", "r", "q"], ["a", "b", "c"], ["z", "b"])
-        >>> pairs.queries, pairs.corpus, [part.tolist() for part in pairs.positives]
-        (['q', 'r'], ['z', 'b', 'a', 'c'], [[0, 2, 3], [2, 3, 1]])
-    """
-    texts = list(dict.fromkeys([*(corpus or ()), *positives]))
-    number = {text: i for i, text in enumerate(texts)}
-    answers: dict[str, dict[int, None]] = {}
-    for anchor, positive in zip(anchors, positives, strict=True):
-        answers.setdefault(anchor, {})[number[positive]] = None
-    lists = make_lists([list(ids) for ids in answers.values()])
-    return Pairs(list(answers), texts, lists, len(anchors), max(Counter(anchors).values()))
 
 
 def checked_texts(name: str, texts: Sequence[Any], first: int = 0) -> list[str]:
@@ -81,62 +42,6 @@ def checked_texts(name: str, texts: Sequence[Any], first: int = 0) -> list[str]:
         if (problem := text_problem(text)) is not None:
             raise ValueError(f"{name} must hold texts, but row {row} {problem}; correct or remove it.")
     return list(texts)
-
-
-def read_pairs(
-    source: str, columns: str | Sequence[str] | None = None, split: str | None = None, *, header: bool = True
-) -> TextPairs:
-    """Read pairs from a .csv, .tsv, .jsonl, .json or .parquet file, or from a Hugging Face data set.
-
-    Args:
-        source: A file, the folder of a data set that was saved to disk, or the name of one.
-        columns: The columns of queries and positives; by default those with known names.
-        split: Which split of a data set to read; by default "train", or the only one.
-        header: Whether the first line of a .csv or .tsv file names its columns.
-
-    Raises:
-        FileNotFoundError: There is no such file.
-        ValueError: There are no such columns, or a row holds something other than texts.
-    """
-    return read_text_pairs(_open_table(source, split, header=header), columns)
-
-
-def read_corpus(corpus: str, corpus_column: str | None = None, *, corpus_header: bool = True) -> list[str]:
-    """Read further texts to search: one per line of a .txt file, or a column of a table.
-
-    Args:
-        corpus: A .txt file, or what `read_pairs` reads.
-        corpus_column: The column of texts; by default the one with a known name.
-        corpus_header: Whether the first line of a .csv or .tsv file names its columns.
-
-    Raises:
-        FileNotFoundError: There is no such file.
-        ValueError: There is no such column, there are no texts, or a row holds something other than a text.
-    """
-    check_corpus(corpus, corpus_column, corpus_header=corpus_header)
-    file = Path(corpus).expanduser()
-    if _holds_lines(file):
-        texts = [line for _, line in read_lines(file)]
-        if not texts:
-            raise ValueError(f"{corpus} holds no texts; a corpus has one text per line.")
-        return texts
-    table = _open_table(corpus, None, header=corpus_header)
-    return texts_of(table, corpus_column(table, corpus_column))
-
-
-def check_corpus(corpus: str, corpus_column: str | None, *, corpus_header: bool = True) -> None:
-    """Refuse a corpus that obviously cannot be read, without reading it.
-
-    Raises:
-        FileNotFoundError: There is no such file.
-        ValueError: A column is named, but a .txt file has none.
-    """
-    file = Path(corpus).expanduser()
-    _refuse_missing(file)
-    if _holds_lines(file) and (corpus_column is not None or not corpus_header):
-        raise ValueError(
-            f"{corpus} has one text per line and no columns; leave out corpus_column= and corpus_header=False."
-        )
 
 
 def _holds_lines(path: Path) -> bool:
@@ -172,24 +77,6 @@ def corpus_column(table: Table, column: str | None) -> str:
     raise ValueError(
         f"{table.source} has {what}, but {listed(names)}; corpus_column= says which one holds the texts{hint}."
     )
-
-
-def _open_table(source: str, split: str | None, *, header: bool = True) -> Table:
-    """Open a file or a Hugging Face data set.
-
-    Raises:
-        FileNotFoundError: There is no such file.
-        ValueError: It cannot be read.
-    """
-    path = Path(source).expanduser()
-    if path.is_file():
-        if path.suffix.lower() not in SUFFIXES:
-            raise ValueError(f"{path} must be one of {', '.join(SUFFIXES)}, or the folder of a saved data set.")
-        if split is not None:
-            raise ValueError(f"split= chooses a split of a data set, but {path} is a file; leave it out.")
-        return read_table(path, header=header)
-    found = find_dataset(source, split, header=header)
-    return Table(source, list(found.column_names), lambda name: list(found[name]))
 
 
 def find_dataset(source: str, split: str | None, *, header: bool = True) -> Any:

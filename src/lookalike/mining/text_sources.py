@@ -35,12 +35,14 @@ class TextSource(Generic[Batch]):
         name: What errors call the source.
         columns: The columns that are read; none for lines.
         identity: What `source_identity` says of it.
+        named: What the columns are called in an output, where the source names none.
     """
 
     name: str
     columns: tuple[str, ...]
     identity: dict[str, Any]
     _read: Callable[[], Iterator[Batch]] = field(repr=False)
+    named: tuple[str, ...] | None = None
 
     def __iter__(self) -> Iterator[Batch]:
         """Read all batches.

@@ -13,9 +13,10 @@ from rich.console import Console
 from lookalike.mining import Search, Selection, Strategy
 from lookalike.mining.cells import Grid, default_block
 from lookalike.mining.dataset_folders import write_card, writing_folder
-from lookalike.mining.encoding import CrossEncoderJudge, EncodedTexts, Encoder, pool_of
+from lookalike.mining.encoding import CrossEncoderScores, EncodedTexts, Encoder, identify, pool_of
 from lookalike.mining.engines import Shard, checked_engine
 from lookalike.mining.engines.on_ray import OnRay
+from lookalike.mining.estimating import DryRun
 from lookalike.mining.formats import (
     Layout,
     ShardWriter,
@@ -26,6 +27,8 @@ from lookalike.mining.formats import (
     writing_rows,
 )
 from lookalike.mining.job import folder_or_temporary, held_job, settings_of
+from lookalike.mining.judging import Judge, likely_path, write_likely
+from lookalike.mining.models import as_model
 from lookalike.mining.outputs import (
     Tally,
     checked_output,
@@ -39,12 +42,12 @@ from lookalike.mining.pipeline import QUERIES, Pipeline
 from lookalike.mining.reading import about, read_once
 from lookalike.mining.run import Run
 from lookalike.mining.same import excluded_texts
-from lookalike.mining.sources import FROM_TEXTS, check_models, check_prompts, load_models
+from lookalike.mining.sources import FROM_TEXTS, check_model_path, check_models, check_prompts, load_model, load_models
 from lookalike.mining.stages import complete
 from lookalike.mining.store import Store
 from lookalike.mining.text_sources import PairBatch, TextSource, open_corpus, open_pairs, text_batches
 from lookalike.negatives.filters import Filters
-from lookalike.utils.checks import checked_positive
+from lookalike.utils.checks import Range, checked_positive
 from lookalike.utils.imports import optional_import
 
 if TYPE_CHECKING:
@@ -98,6 +101,8 @@ def mine_hard_negatives(
     output: str | Path | None = None,
     force: bool = False,
     source: Mapping[str, Any] | None = None,
+    judge: Any = None,
+    judge_margin: float = 0.05,
     block: int | None = None,
     engine: Engine | None = None,
 ) -> Any:
@@ -111,7 +116,8 @@ def mine_hard_negatives(
         dataset: A `datasets.Dataset` of pairs, a stream of Hugging Face, or files: a .jsonl, .json, .parquet, .tsv or
             .csv file, a pattern such as "pairs/*.parquet", or a folder of them. They are read in one pass, and no list
             of all texts is kept in memory. A query in several rows has several positives.
-        model: A `SentenceTransformer`, or the folder or name of one.
+        model: A `SentenceTransformer`, or the folder or name of one; or any encoder: a function that turns a list of
+            texts into floats [n, dim], or an object whose `encode` does.
         anchor_column_name: The column of queries; by default the first one.
         positive_column_name: The column of the texts that answer them; by default the second one.
         corpus: Further texts that may become negatives: a list, or files as above, also .txt with one text per line.
@@ -155,6 +161,11 @@ def mine_hard_negatives(
             folder beside it, unless there is a `cache_folder`, until the output is complete.
         force: Overwrite the output.
         source: Values to record in the summary, such as the file that the pairs come from.
+        judge: Decides about suspicious candidates: a `CrossEncoder`, its folder or name, or a function that scores a list
+            of pairs of texts. Candidates that it scores at least as high as the lowest of the query's positives are
+            dropped, and written to a file of likely positives beside the output.
+        judge_margin: A candidate is suspicious if its score is at most this much below that of the query's lowest
+            positive.
         block: Rows that are encoded, searched and finished together; by default 131,072, or four times as many from 16
             million queries on. The result does not depend on it, unless negatives are drawn at random.
         engine: What does the work: by default this process; `Shard`, `Merge` or `OnRay` share it out.
@@ -210,37 +221,53 @@ def mine_hard_negatives(
         output_format = "n-tuple"
     path = checked_output(output, output_suffixes(output_format), force=force, folders=has_folders(output_format))
     engine = checked_engine(engine, path, selection, force=force)
+    model = as_model(model)
     check_models(model, cross_encoder, device, query_prompt_name, corpus_prompt_name)
+    if isinstance(judge, str):
+        check_model_path(judge)
+    judge_margin = Range(0, 2, with_high=True).check("judge_margin", judge_margin)
     if path is None:
         optional_import("datasets", *FROM_TEXTS)
     given = _opened_pairs(dataset, anchor_column_name, positive_column_name)
-    layout = Layout(output_format, num_negatives, output_scores, *given.columns)
+    layout = Layout(output_format, num_negatives, output_scores, *(given.named or given.columns))
     more_texts = _opened_corpus(corpus)
     console, tally, sides, result = Console(quiet=not verbose), Tally(), list[EncodedTexts](), None
     cache = work_folder(path) if cache_folder is None and path is not None else cache_folder
     encoder = Encoder(model, device, batch_size, use_multi_process, verbose)
     with interruptible(path, lambda: _kept(sides, cache)):
-        with held_job(path, engine, force=force) as job, folder_or_temporary(cache) as stores, encoder, ExitStack() as stack:
+        with (
+            held_job(path, engine, force=force) as job,
+            folder_or_temporary(cache) as stores,
+            encoder,
+            ExitStack() as stack,
+        ):
             pairs = read_once(job, given, *more_texts)
             exclude = None if same is None else excluded_texts(same, pairs)
+            if given is dataset or isinstance(dataset, str | PathLike | list | tuple):
+                found = " and ".join(given.columns) + ("" if given.named is None else " (no header)")
+                console.print(f"{pairs.num_rows:,} pairs from the columns {found}.", highlight=False, markup=False)
             console.print(f"{len(pairs.queries):,} queries, {len(pairs.corpus):,} texts to search.", highlight=False)
             encoder.model, cross_encoder = load_models(model, cross_encoder, device, progress=verbose)
             check_prompts(encoder.model, query_prompt_name, corpus_prompt_name)
             began = time.perf_counter()
             prompts = {"document": (corpus_prompt, corpus_prompt_name), "query": (query_prompt, query_prompt_name)}
             job.check_same({"data": about(pairs, exclude), "model": encoder.fingerprint, "prompts": prompts})
-            judge = None
+            scored_by = decider = None
             if cross_encoder is not None and filters.on_scores:
                 pool = stack.enter_context(pool_of(cross_encoder, use_multi_process))
-                judge = CrossEncoderJudge(cross_encoder, pairs.queries, pairs.corpus, batch_size, pool)
-            pipeline = Pipeline(selection, filters, search, pairs.most_rows, judge, encoder.similarity)
+                scored_by = CrossEncoderScores(cross_encoder, pairs.queries, pairs.corpus, batch_size, pool)
+            if judge is not None:
+                judge = load_model(judge, device, "CrossEncoder") if isinstance(judge, str) else judge
+                decider = Judge(judge, pairs.queries, pairs.corpus, judge_margin)
+            pipeline = Pipeline(selection, filters, search, pairs.most_rows, scored_by, decider, encoder.similarity)
             block = default_block(len(pairs.queries)) if block is None else checked_positive("block", block)
             cells = job.cells(search, pipeline.shortlist, block)
+            judges = [identify(each) for each in (cross_encoder, judge)] + [judge_margin]
             for kind, texts in (("document", pairs.corpus), ("query", pairs.queries)):
                 sides.append(EncodedTexts(kind, texts, encoder, prompts[kind], search, stores, cells, block))
             run = Run(
                 folder=cells,
-                finished=job.cells(settings_of(pipeline), block, layout, judge is None),
+                finished=job.cells(settings_of(pipeline), block, layout, *judges),
                 grid=Grid(len(pairs.queries), len(pairs.corpus), itself=False, encodes=True, block=block),
                 sides={side.side: side for side in sides},
                 pipeline=pipeline,
@@ -250,6 +277,8 @@ def mine_hard_negatives(
                 device=device if isinstance(engine, OnRay) else str(encoder.model.device),
                 writer=None if path is None or path.suffix else ShardWriter(layout, pairs),
             )
+            if isinstance(engine, DryRun):
+                return engine.measured(run, console)
             complete(run, engine, progress=verbose)
             if isinstance(engine, Shard):
                 return None
@@ -270,6 +299,10 @@ def mine_hard_negatives(
                         number = sum(rows for _, rows in shards)
                     summary, seconds = tally.summary(len(pairs.corpus)), time.perf_counter() - began
                     more = {"seconds": seconds, "rows": number, "source": source, "pairs": pairs.num_rows}
+                    if decider is not None:
+                        write_likely(
+                            likely_path(path if path.suffix else place), pairs.queries, pairs.corpus, run.parts()
+                        )
                     if path.suffix:
                         write_summary(path, summary, selection, filters, search, **more)
                     else:

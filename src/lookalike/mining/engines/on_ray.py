@@ -123,9 +123,7 @@ def _collected(
             ray.cancel(reference, force=False)
 
 
-def _actors(
-    number: int, needs: dict[str, Any], key: str, kept: list[Any], cpus: int
-) -> Callable[[Cell], Any]:
+def _actors(number: int, needs: dict[str, Any], key: str, kept: list[Any], cpus: int) -> Callable[[Cell], Any]:
     """Start actors, which keep their model from cell to cell, and return what hands them cells in turn."""
     ray = _ray()
     made = ray.remote(_Encoding).options(max_restarts=RETRIES, max_task_retries=RETRIES, **needs)

@@ -1,0 +1,132 @@
+"""Any model that encodes: a SentenceTransformer as it is, other encoders behind the same two methods."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from lookalike.data.image_files import ImageFiles
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+
+class AnyEncoder:
+    """An encoder that is a callable, or has `encode`: texts in, embeddings out.
+
+    Queries and references are encoded alike, and compared by cosine.
+
+    Args:
+        given: Called with a list of texts, or its `encode` is; returns floats [n, dim].
+        name: What tells it from other encoders; by default its own name. Another encoder under the same name is noticed
+            by the embeddings that it returns.
+    """
+
+    prompts: dict[str, str] = {}  # noqa: RUF012 - stays empty
+    similarity_fn_name = "cosine"
+    device = torch.device("cpu")
+
+    def __init__(self, given: Any, name: str | None = None) -> None:
+        self.given = given
+        self.name = name or getattr(given, "name", None) or getattr(given, "__qualname__", type(given).__qualname__)
+        self._encode: Callable[[list[str]], Any] = getattr(given, "encode", given)
+
+    def encode_query(self, texts: Sequence[str], **_: Any) -> Tensor:
+        """Encode queries."""
+        return self._encoded(list(texts))
+
+    def encode_document(self, texts: Sequence[str], **_: Any) -> Tensor:
+        """Encode references."""
+        return self._encoded(list(texts))
+
+    def _encoded(self, texts: list[str]) -> Tensor:
+        """Return unit vectors, float32 [n, dim].
+
+        Raises:
+            TypeError: The encoder returned something else than floats.
+            ValueError: It returned several vectors per text, or not one for each.
+        """
+        found = self._encode(texts)
+        several = isinstance(found, list | tuple) and len(found) > 0 and np.ndim(_plain(found[0])) > 1
+        x = None if several else torch.as_tensor(np.asarray(_plain(found)))
+        if several or (x is not None and x.ndim == 3):
+            raise ValueError(
+                f"the encoder {self.name} returns several vectors per text, and mining compares one of each: pool them, or "
+                "mine with a model of single vectors and let this one judge."
+            )
+        assert x is not None
+        if not x.is_floating_point():
+            raise TypeError(f"the encoder {self.name} must return floats [n, dim], got {x.dtype} {list(x.shape)}.")
+        if x.ndim != 2 or len(x) != len(texts):
+            raise ValueError(
+                f"the encoder {self.name} must return one vector per text, [{len(texts)}, dim], got {list(x.shape)}."
+            )
+        return normalize(x.detach().float().cpu(), dim=1)
+
+
+class OfImages:
+    """An encoder of images, as one of texts: the texts are the paths of images.
+
+    Args:
+        encoder: Takes a tensor of images, uint8 [n, 3, height, width], in `encode`.
+        size: Height and width to resize images to.
+        root: The folder that paths are relative to.
+    """
+
+    def __init__(self, encoder: Any, size: int | tuple[int, int], root: str | Path = ".") -> None:
+        self.encoder, self.size, self.root = encoder, size, Path(root)
+        self.name = f"{type(encoder).__qualname__} of images"
+
+    def encode(self, paths: list[str]) -> Tensor:
+        """Read images and encode them."""
+        images = ImageFiles([self.root / path for path in paths], self.size, kept_bytes=0)
+        found: Tensor = self.encoder.encode(images[torch.arange(len(paths))])
+        return found
+
+
+def as_model(given: Any) -> Any:
+    """Return a model with `encode_query` and `encode_document`; names are left for `load_model`.
+
+    Raises:
+        TypeError: It cannot encode.
+    """
+    if isinstance(given, str) or (hasattr(given, "encode_query") and hasattr(given, "encode_document")):
+        return given
+    if isinstance(given, AnyEncoder):
+        return given
+    if callable(getattr(given, "encode", None)) or (callable(given) and not isinstance(given, type)):
+        return AnyEncoder(given)
+    raise TypeError(
+        "model must be a SentenceTransformer or the name of one, a function that encodes a list of texts, or an object "
+        f"with encode, got {type(given).__name__}."
+    )
+
+
+def imported(name: str) -> Any:
+    """Import what "package.module:attribute" names; a class is called without arguments.
+
+    Raises:
+        ValueError: There is no such module or attribute.
+    """
+    module, _, attribute = name.partition(":")
+    try:
+        found = getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError) as error:
+        raise ValueError(
+            f"{name!r} names nothing that can be imported ({error}); write package.module:function."
+        ) from error
+    return found() if isinstance(found, type) else found
+
+
+def _plain(found: Any) -> Any:
+    if isinstance(found, Tensor):
+        return found.detach().float().cpu().numpy()
+    if isinstance(found, list | tuple) and len(found) and isinstance(found[0], Tensor):
+        return [each.detach().float().cpu().numpy() for each in found]
+    return found
