@@ -283,8 +283,11 @@ def test_interrupted_it_says_what_is_kept(source, model_folder, tmp_path, monkey
     output = tmp_path / "out.jsonl"
     arguments = ("mine", source, "--model", model_folder, "--output", output)
     for place, said in (
-        ((texts, "load_models"), "Interrupted before anything was encoded: nothing new is kept."),
-        ((texts, "make_rows"), f"Interrupted: 126 of 126 texts are encoded and kept in {output}.cache; the next run"),
+        ((text_mining, "load_models"), "Interrupted before anything was encoded: nothing new is kept."),
+        (
+            (text_mining, "make_rows"),
+            f"Interrupted: 126 of 126 texts are encoded and kept in {output}.cache; the next run",
+        ),
         ((texts, "print_written"), f"Interrupted, but the output is complete. Written: {output}, out.summary.json."),
     ):
         with monkeypatch.context() as patched:
@@ -303,7 +306,7 @@ def test_the_first_lines_come_before_the_model_is_loaded(source, monkeypatch, ru
     def load(*_, **__):
         raise ValueError("no model.")
 
-    monkeypatch.setattr(texts, "load_models", load)
+    monkeypatch.setattr(text_mining, "load_models", load)
     code, out, _ = run_here("mine", source, "--model", "all-MiniLM-L6-v2", "--output", "out.jsonl")
     assert code == 2
     assert out.splitlines() == [

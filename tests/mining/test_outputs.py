@@ -73,14 +73,14 @@ def test_an_output_without_negatives_is_not_written(dataset, model, tmp_path, op
 
 def test_a_disk_that_fills_up_at_the_end_loses_nothing(dataset, model, tmp_path, monkeypatch):
     output = tmp_path / "out.jsonl"
-    made = texts.make_rows
+    made = text_mining.make_rows
 
     def filling(*arguments):
         yield next(made(*arguments))
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     with monkeypatch.context() as patched:
-        patched.setattr(texts, "make_rows", filling)
+        patched.setattr(text_mining, "make_rows", filling)
         with pytest.raises(DiskFullError) as caught:
             mine_hard_negatives(dataset, model, output=output, verbose=False)
     assert f"no room left for {output} (No space left on device): what was encoded is kept" in str(caught.value)
@@ -123,11 +123,11 @@ def test_interrupted_it_says_what_is_kept(dataset, model, tmp_path, monkeypatch,
 def test_interrupted_while_it_writes_it_keeps_what_was_encoded(dataset, model, model_folder, tmp_path, monkeypatch):
     output = tmp_path / "out.jsonl"
     with monkeypatch.context() as patched:
-        patched.setattr(texts, "make_rows", stopped)
+        patched.setattr(text_mining, "make_rows", stopped)
         with pytest.raises(MiningInterrupted, match=r"126 of 126 texts are encoded and kept in .*out\.jsonl\.cache"):
             mine_hard_negatives(dataset, model, output=output, verbose=False)
     with monkeypatch.context() as patched:
-        patched.setattr(texts, "load_models", stopped)
+        patched.setattr(text_mining, "load_models", stopped)
         with pytest.raises(MiningInterrupted, match="Interrupted before anything was encoded: nothing new is kept"):
             mine_hard_negatives(dataset, str(model_folder), output=tmp_path / "other.jsonl", verbose=False)
     assert [path.name for path in tmp_path.iterdir()] == ["out.jsonl.cache"]
@@ -136,7 +136,7 @@ def test_interrupted_while_it_writes_it_keeps_what_was_encoded(dataset, model, m
 def test_interrupted_with_what_others_have_cached_it_claims_nothing(dataset, model_folder, tmp_path, monkeypatch):
     options = {"cache_folder": tmp_path / "cache", "verbose": False}
     mine_hard_negatives(dataset, str(model_folder), output=tmp_path / "first.jsonl", **options)
-    monkeypatch.setattr(texts, "load_models", stopped)
+    monkeypatch.setattr(text_mining, "load_models", stopped)
     with pytest.raises(MiningInterrupted, match="Interrupted before anything was encoded: nothing new is kept"):
         mine_hard_negatives(
             dataset.select([0]), str(model_folder), corpus=["another"], output=tmp_path / "second.jsonl", **options
@@ -243,7 +243,7 @@ def test_only_what_mining_made_is_removed(dataset, model, tmp_path):
 
 
 def test_a_folder_that_cannot_be_used_is_found_before_the_model_is_loaded(dataset, model_folder, tmp_path, monkeypatch):
-    monkeypatch.setattr(texts, "load_models", stopped)
+    monkeypatch.setattr(text_mining, "load_models", stopped)
     (tmp_path / "cache").write_text("")
     with pytest.raises(UnwritableError, match="cache is a file where a folder is needed: choose another folder"):
         mine_hard_negatives(dataset, str(model_folder), cache_folder=tmp_path / "cache", verbose=False)

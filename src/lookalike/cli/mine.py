@@ -112,8 +112,8 @@ class Options:
     """Options of `lookalike mine`."""
 
     input: Positional[str | None] = None
-    """Pairs of texts: .jsonl, .json, .parquet, .tsv, .csv, a pattern or a folder of such files, or the folder or name of
-    a data set."""
+    """Pairs of texts: .jsonl, .json, .parquet, .tsv, .csv; a pattern or a folder of such files; or a data set, by its
+    folder or name."""
     output: Path | None = None
     """File to write: .jsonl or .parquet, or a folder with a card, without a suffix; for embeddings .npy or .parquet."""
     same: Annotated[Path | None, Hint(value="FILE")] = None

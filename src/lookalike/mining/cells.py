@@ -1,4 +1,4 @@
-"""Cells: the units of work of a mining run. Each leaves one file, which is whole and has a checksum, or is not there."""
+"""Cells: the units of work of a mining run. Each leaves one file: whole, with a checksum, or not there at all."""
 
 from __future__ import annotations
 

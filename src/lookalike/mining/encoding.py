@@ -6,8 +6,7 @@ import hashlib
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import torch
@@ -24,6 +23,7 @@ from lookalike.utils.progress import working
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
+    from pathlib import Path
 
     from lookalike.mining import Search
     from lookalike.mining.pipeline import Candidates
@@ -69,7 +69,7 @@ class Encoder:
         named = self.model.similarity_fn_name
         return None if named in ("cosine", "dot") else self.model.similarity_pairwise
 
-    def __enter__(self) -> Encoder:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

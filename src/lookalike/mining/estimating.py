@@ -164,7 +164,11 @@ def _searching(run: Run, k: int) -> float:
         torch.randint(0, 256, (n, bits // 8), dtype=torch.uint8, generator=generator).to(device)
         for n in (queries, references)
     )
-    return _rate(lambda: hamming_topk(query, reference, min(k, references)).indices.cpu(), queries * references)
+
+    def search() -> None:
+        hamming_topk(query, reference, min(k, references)).indices.cpu()
+
+    return _rate(search, queries * references)
 
 
 def _rescoring(dim: int, k: int) -> float:

@@ -1,4 +1,4 @@
-"""The folder of a mining job: locked while it is worked on, resumed if it was stopped, removed once the output is there."""
+"""The folder of a mining job: locked while in use, resumed after a stop, removed once the output is there."""
 
 from __future__ import annotations
 
@@ -69,8 +69,9 @@ class Job:
             changed = [name for name in {**before, **now} if before.get(name) != now.get(name)]
             if changed:
                 raise ValueError(
-                    f"{self.folder} holds an unfinished job with {_listed(changed)} ({_difference(before, now, changed)}); "
-                    "give the same as then to resume it, begin anew with force=True, or choose another output."
+                    f"{self.folder} holds an unfinished job with {_listed(changed)} "
+                    f"({_difference(before, now, changed)}); give the same as then to resume it, begin anew with "
+                    "force=True, or choose another output."
                 )
         if before != now:
             self._clear_cells()

@@ -98,13 +98,16 @@ def likely_path(output: Path) -> Path:
 def write_likely(path: Path, queries: TextFile, corpus: TextFile, parts: Iterable[Part]) -> int:
     """Write the likely positives of all queries, a JSON object per line, and return their number."""
     number = 0
-    with room_for(str(path), "make room and run it again"), replacing(path) as temporary:
-        with temporary.open("w", encoding="utf-8") as file:
-            for likely in (part.likely for part in parts if part.likely is not None):
-                texts = zip(queries.take(likely.queries), corpus.take(likely.ids), strict=True)
-                numbers = zip(*(each.tolist() for each in likely[2:]), strict=True)
-                for (query, text), (score, judged, lowest) in zip(texts, numbers, strict=True):
-                    row = {"query": query, "text": text, "score": score, "judged": judged, "lowest_positive": lowest}
-                    file.write(json.dumps(row, ensure_ascii=False) + "\n")
-                    number += 1
+    with (
+        room_for(str(path), "make room and run it again"),
+        replacing(path) as temporary,
+        temporary.open("w", encoding="utf-8") as file,
+    ):
+        for likely in (part.likely for part in parts if part.likely is not None):
+            texts = zip(queries.take(likely.queries), corpus.take(likely.ids), strict=True)
+            numbers = zip(*(each.tolist() for each in likely[2:]), strict=True)
+            for (query, text), (score, judged, lowest) in zip(texts, numbers, strict=True):
+                row = {"query": query, "text": text, "score": score, "judged": judged, "lowest_positive": lowest}
+                file.write(json.dumps(row, ensure_ascii=False) + "\n")
+                number += 1
     return number

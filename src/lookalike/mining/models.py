@@ -53,14 +53,13 @@ class AnyEncoder:
             ValueError: It returned several vectors per text, or not one for each.
         """
         found = self._encode(texts)
-        several = isinstance(found, list | tuple) and len(found) > 0 and np.ndim(_plain(found[0])) > 1
-        x = None if several else torch.as_tensor(np.asarray(_plain(found)))
-        if several or (x is not None and x.ndim == 3):
+        lists = isinstance(found, list | tuple) and len(found) > 0 and np.ndim(_plain(found[0])) > 1
+        x = torch.empty(0, 0, 0) if lists else torch.as_tensor(np.asarray(_plain(found)))
+        if x.ndim == 3:
             raise ValueError(
-                f"the encoder {self.name} returns several vectors per text, and mining compares one of each: pool them, or "
-                "mine with a model of single vectors and let this one judge."
+                f"the encoder {self.name} returns several vectors per text, and mining compares one of each: pool "
+                "them, or mine with a model of single vectors and let this one judge."
             )
-        assert x is not None
         if not x.is_floating_point():
             raise TypeError(f"the encoder {self.name} must return floats [n, dim], got {x.dtype} {list(x.shape)}.")
         if x.ndim != 2 or len(x) != len(texts):

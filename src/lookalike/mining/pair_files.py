@@ -50,7 +50,7 @@ class PairFiles:
     source: dict[str, Any]
 
     def numbers_of_rows(self) -> tuple[Array, Array]:
-        """Return the query of every pair that was read, and the text of every text of the corpus: int64 [rows], [texts]."""
+        """Return the number of the query of each pair and that of each text of the corpus, as they were read: int64."""
         return np.fromfile(self.folder / ROWS, np.int64)[::2], np.fromfile(self.folder / CORPUS_ROWS, np.int64)
 
 

@@ -1,4 +1,4 @@
-"""Pairs of texts -> the folder of a job: read once, and not again when the job is resumed and its files are the same."""
+"""Pairs of texts -> the folder of a job: read once, and not again when the job is resumed with the same files."""
 
 from __future__ import annotations
 

@@ -136,7 +136,7 @@ class Run:
         Raises:
             RuntimeError: A cell's file disappeared or was damaged since.
         """
-        for cell in self.grid.cells("finish"):
+        for cell in self.finishes:
             found = read_cell(self.path(cell))
             if found is None:
                 raise RuntimeError(f"{self.path(cell)} was removed or damaged; run the same command again to resume.")
@@ -222,6 +222,11 @@ class Run:
         if self.writer is not None:
             content["rows"] = torch.tensor([self.writer.write(part, self.rows_path(cell))])
         write_cell(self.path(cell), content)
+
+    @property
+    def finishes(self) -> list[Cell]:
+        """The cells of queries that are finished, in order."""
+        return self.grid.cells("finish")
 
     def rows_path(self, cell: Cell) -> Path:
         """Return the file of the rows of a finished cell."""

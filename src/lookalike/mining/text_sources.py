@@ -44,6 +44,11 @@ class TextSource(Generic[Batch]):
     _read: Callable[[], Iterator[Batch]] = field(repr=False)
     named: tuple[str, ...] | None = None
 
+    @property
+    def reads_files(self) -> bool:
+        """Whether columns were found in files or by the name of a data set, and not in an object."""
+        return "rows" not in self.identity and "stream" not in self.identity
+
     def __iter__(self) -> Iterator[Batch]:
         """Read all batches.
 

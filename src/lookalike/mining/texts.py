@@ -3,60 +3,27 @@
 from __future__ import annotations
 
 import logging
-import time
-from contextlib import ExitStack
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
-
 from lookalike.mining import Search, Selection, Strategy
-from lookalike.mining.cells import Grid, default_block
-from lookalike.mining.dataset_folders import write_card, writing_folder
-from lookalike.mining.encoding import CrossEncoderScores, EncodedTexts, Encoder, identify, pool_of
-from lookalike.mining.engines import Shard, checked_engine
-from lookalike.mining.engines.on_ray import OnRay
-from lookalike.mining.estimating import DryRun
-from lookalike.mining.formats import (
-    Layout,
-    ShardWriter,
-    has_folders,
-    make_dataset,
-    make_rows,
-    output_suffixes,
-    writing_rows,
-)
-from lookalike.mining.job import folder_or_temporary, held_job, settings_of
-from lookalike.mining.judging import Judge, likely_path, write_likely
+from lookalike.mining.engines import checked_engine
+from lookalike.mining.formats import Layout, has_folders, output_suffixes
 from lookalike.mining.models import as_model
-from lookalike.mining.outputs import (
-    Tally,
-    checked_output,
-    interruptible,
-    print_written,
-    summary_record,
-    work_folder,
-    write_summary,
-)
-from lookalike.mining.pipeline import QUERIES, Pipeline
-from lookalike.mining.reading import about, read_once
-from lookalike.mining.run import Run
-from lookalike.mining.same import excluded_texts
-from lookalike.mining.sources import FROM_TEXTS, check_model_path, check_models, check_prompts, load_model, load_models
-from lookalike.mining.stages import complete
-from lookalike.mining.store import Store
-from lookalike.mining.text_sources import PairBatch, TextSource, open_corpus, open_pairs, text_batches
+from lookalike.mining.outputs import checked_output, work_folder
+from lookalike.mining.pipeline import QUERIES
+from lookalike.mining.sources import FROM_TEXTS, check_model_path, check_models
+from lookalike.mining.text_mining import TextMining
+from lookalike.mining.text_sources import TextSource, open_corpus, open_pairs, text_batches
 from lookalike.negatives.filters import Filters
 from lookalike.utils.checks import Range, checked_positive
 from lookalike.utils.imports import optional_import
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
     from lookalike.mining.engines import Engine
-    from lookalike.mining.formats import Row
-    from lookalike.mining.pipeline import Part
 
 logger = logging.getLogger("lookalike")
 
@@ -161,8 +128,8 @@ def mine_hard_negatives(
             folder beside it, unless there is a `cache_folder`, until the output is complete.
         force: Overwrite the output.
         source: Values to record in the summary, such as the file that the pairs come from.
-        judge: Decides about suspicious candidates: a `CrossEncoder`, its folder or name, or a function that scores a list
-            of pairs of texts. Candidates that it scores at least as high as the lowest of the query's positives are
+        judge: Decides about suspicious candidates: a `CrossEncoder`, its folder or name, or a function that scores a
+            list of pairs of texts. Candidates that it scores at least as high as the lowest of the query's positives are
             dropped, and written to a file of likely positives beside the output.
         judge_margin: A candidate is suspicious if its score is at most this much below that of the query's lowest
             positive.
@@ -225,115 +192,35 @@ def mine_hard_negatives(
     check_models(model, cross_encoder, device, query_prompt_name, corpus_prompt_name)
     if isinstance(judge, str):
         check_model_path(judge)
-    judge_margin = Range(0, 2, with_high=True).check("judge_margin", judge_margin)
     if path is None:
         optional_import("datasets", *FROM_TEXTS)
-    given = _opened_pairs(dataset, anchor_column_name, positive_column_name)
-    layout = Layout(output_format, num_negatives, output_scores, *(given.named or given.columns))
-    more_texts = _opened_corpus(corpus)
-    console, tally, sides, result = Console(quiet=not verbose), Tally(), list[EncodedTexts](), None
-    cache = work_folder(path) if cache_folder is None and path is not None else cache_folder
-    encoder = Encoder(model, device, batch_size, use_multi_process, verbose)
-    with interruptible(path, lambda: _kept(sides, cache)):
-        with (
-            held_job(path, engine, force=force) as job,
-            folder_or_temporary(cache) as stores,
-            encoder,
-            ExitStack() as stack,
-        ):
-            pairs = read_once(job, given, *more_texts)
-            exclude = None if same is None else excluded_texts(same, pairs)
-            if given is dataset or isinstance(dataset, str | PathLike | list | tuple):
-                found = " and ".join(given.columns) + ("" if given.named is None else " (no header)")
-                console.print(f"{pairs.num_rows:,} pairs from the columns {found}.", highlight=False, markup=False)
-            console.print(f"{len(pairs.queries):,} queries, {len(pairs.corpus):,} texts to search.", highlight=False)
-            encoder.model, cross_encoder = load_models(model, cross_encoder, device, progress=verbose)
-            check_prompts(encoder.model, query_prompt_name, corpus_prompt_name)
-            began = time.perf_counter()
-            prompts = {"document": (corpus_prompt, corpus_prompt_name), "query": (query_prompt, query_prompt_name)}
-            job.check_same({"data": about(pairs, exclude), "model": encoder.fingerprint, "prompts": prompts})
-            scored_by = decider = None
-            if cross_encoder is not None and filters.on_scores:
-                pool = stack.enter_context(pool_of(cross_encoder, use_multi_process))
-                scored_by = CrossEncoderScores(cross_encoder, pairs.queries, pairs.corpus, batch_size, pool)
-            if judge is not None:
-                judge = load_model(judge, device, "CrossEncoder") if isinstance(judge, str) else judge
-                decider = Judge(judge, pairs.queries, pairs.corpus, judge_margin)
-            pipeline = Pipeline(selection, filters, search, pairs.most_rows, scored_by, decider, encoder.similarity)
-            block = default_block(len(pairs.queries)) if block is None else checked_positive("block", block)
-            cells = job.cells(search, pipeline.shortlist, block)
-            judges = [identify(each) for each in (cross_encoder, judge)] + [judge_margin]
-            for kind, texts in (("document", pairs.corpus), ("query", pairs.queries)):
-                sides.append(EncodedTexts(kind, texts, encoder, prompts[kind], search, stores, cells, block))
-            run = Run(
-                folder=cells,
-                finished=job.cells(settings_of(pipeline), block, layout, *judges),
-                grid=Grid(len(pairs.queries), len(pairs.corpus), itself=False, encodes=True, block=block),
-                sides={side.side: side for side in sides},
-                pipeline=pipeline,
-                positives=pairs.positives,
-                labels=None,
-                exclude=exclude,
-                device=device if isinstance(engine, OnRay) else str(encoder.model.device),
-                writer=None if path is None or path.suffix else ShardWriter(layout, pairs),
-            )
-            if isinstance(engine, DryRun):
-                return engine.measured(run, console)
-            complete(run, engine, progress=verbose)
-            if isinstance(engine, Shard):
-                return None
-            parts = tally.counted(run.parts())
-            if path is None:
-                result = make_dataset(make_rows(pairs, parts, layout), layout)
-                summary = tally.summary(len(pairs.corpus))
-            else:
-                then = f"what was encoded is kept in {cache}; make room and run it again"
-                with ExitStack() as writing:
-                    if path.suffix:
-                        rows = _refusing_none(make_rows(pairs, parts, layout), tally)
-                        number = writing.enter_context(writing_rows(path, rows, then))
-                    else:
-                        shards = _counted_shards(run, parts)
-                        tally.check_any()
-                        place = writing.enter_context(writing_folder(path, shards))
-                        number = sum(rows for _, rows in shards)
-                    summary, seconds = tally.summary(len(pairs.corpus)), time.perf_counter() - began
-                    more = {"seconds": seconds, "rows": number, "source": source, "pairs": pairs.num_rows}
-                    if decider is not None:
-                        write_likely(
-                            likely_path(path if path.suffix else place), pairs.queries, pairs.corpus, run.parts()
-                        )
-                    if path.suffix:
-                        write_summary(path, summary, selection, filters, search, **more)
-                    else:
-                        record = summary_record(path, summary, selection, filters, search, **more)
-                        record["output_format"] = output_format
-                        write_card(place, path.absolute().name, layout.columns, _name_of(model), record)
-        summary.show(console, num_negatives)
-        if path is not None:
-            print_written(console, path, number)
-        if not verbose and (without := sum(summary.queries_without.values())):
-            logger.warning("%d of %d queries have no negative left.", without, len(pairs.queries))
-    return summary if path is not None else result
-
-
-def _name_of(model: Any) -> str | None:
-    """Return the name that a SentenceTransformer was loaded by, if it says so."""
-    if isinstance(model, str):
-        return model
-    card = getattr(model, "model_card_data", None)
-    name = getattr(card, "base_model", None) or getattr(card, "model_id", None)
-    return name if isinstance(name, str) else None
-
-
-def _refusing_none(rows: Iterator[Row], tally: Tally) -> Iterator[Row]:
-    """Pass rows on.
-
-    Raises:
-        ValueError: No query has a negative.
-    """
-    yield from rows
-    tally.check_any()
+    pairs = dataset
+    if not isinstance(dataset, TextSource):
+        pairs = open_pairs(dataset, _columns(dataset, anchor_column_name, positive_column_name))
+    return TextMining(
+        pairs=pairs,
+        corpus=_opened_corpus(corpus),
+        same=same,
+        model=model,
+        device=device,
+        batch_size=batch_size,
+        devices=use_multi_process,
+        prompts={"document": (corpus_prompt, corpus_prompt_name), "query": (query_prompt, query_prompt_name)},
+        cross_encoder=cross_encoder,
+        judge=judge,
+        judge_margin=Range(0, 2, with_high=True).check("judge_margin", judge_margin),
+        selection=selection,
+        filters=filters,
+        search=search,
+        layout=Layout(output_format, num_negatives, output_scores, *(pairs.named or pairs.columns)),
+        output=path,
+        cache=work_folder(path) if cache_folder is None and path is not None else cache_folder,
+        force=force,
+        source=source,
+        block=None if block is None else checked_positive("block", block),
+        engine=engine,
+        verbose=verbose,
+    ).mine()
 
 
 def _modernized(
@@ -363,15 +250,6 @@ def _opened_corpus(corpus: Any) -> tuple[Iterable[list[str]], dict[str, Any] | N
     return text_batches("corpus", corpus), None
 
 
-def _counted_shards(run: Run, parts: Iterator[Part]) -> list[tuple[Path, int]]:
-    """Return the files of rows of all finished cells, and how many rows each has."""
-    return [(run.rows_path(cell), part.rows) for cell, part in zip(run.grid.cells("finish"), parts, strict=True)]
-
-
-def _opened_pairs(dataset: Any, anchor: str | None, positive: str | None) -> TextSource[PairBatch]:
-    return dataset if isinstance(dataset, TextSource) else open_pairs(dataset, _columns(dataset, anchor, positive))
-
-
 def _columns(dataset: Any, anchor: str | None, positive: str | None) -> tuple[str, str] | None:
     """Return the names of the columns of queries and positives: of a data set by default the first two.
 
@@ -394,18 +272,3 @@ def _columns(dataset: Any, anchor: str | None, positive: str | None) -> tuple[st
     if hasattr(dataset, "__len__") and len(dataset) == 0:
         raise ValueError("the data set has no rows; mining needs pairs of a query and a positive.")
     return anchor or names[0], positive or names[1]
-
-
-def _kept(sides: list[EncodedTexts], cache: str | Path | None) -> str | None:
-    """Say what the next run can resume from."""
-    if cache is None:
-        return None
-    kept = {key: number for side in sides for key, number in side.kept.items()}
-    number, total = sum(kept.values()), sum(len(side.texts) for side in sides)
-    if number:
-        return (
-            f"Interrupted: {number:,} of {total:,} texts are encoded and kept in {cache}; the next run resumes from "
-            "there."
-        )
-    before = f"the first chunk of up to {Store.CHUNK:,} texts" if kept else "anything"
-    return f"Interrupted before {before} was encoded: nothing new is kept."

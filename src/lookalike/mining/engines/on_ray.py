@@ -53,7 +53,7 @@ class OnRay(Engine):
             ray.init(address=where, log_to_driver=False, include_dashboard=False if where == "local" else None)
         except (ConnectionError, ValueError, RuntimeError) as error:
             raise ValueError(
-                f"there is no Ray cluster at {self.address!r} ({first_line(error)}); start one with `ray start --head`, "
+                f"there is no Ray cluster at {self.address!r} ({first_line(error)}); start one with ray start --head, "
                 "or give auto to use this machine alone."
             ) from error
         try:
@@ -188,8 +188,8 @@ def _check_nodes(run: Run) -> None:
                 continue
             if not sees:
                 raise ValueError(
-                    f"the Ray node at {asked[reference]} does not see {run.folder}: all nodes must see the folder of the "
-                    "output, and files of embeddings, on a file system that they share."
+                    f"the Ray node at {asked[reference]} does not see {run.folder}: put the output, and files of "
+                    "embeddings, on a file system that all nodes share."
                 )
     finally:
         token.unlink(missing_ok=True)
@@ -200,6 +200,6 @@ def _sees(path: str) -> bool:
 
 
 def _ray() -> Any:
-    """Import Ray, which reports its use to its makers unless it is told not to: here only if the user turned that on."""
+    """Import Ray, which reports its use to its makers unless told not to: here only if the user has turned that on."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     return optional_import("ray", "mining on Ray", "'lookalike[ray]'")
