@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from lookalike import Filters, mine_hard_negatives
-from lookalike.mining import encoding, mine_embeddings, texts
+from lookalike.mining import encoding, mine_embeddings, text_mining
 from tests.mining.words import make_columns, read_jsonl, write_jsonl
 from tests.processes import PATIENCE, run_function
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from lookalike import mine_hard_negatives
-from lookalike.mining import MiningInterrupted, Summary, embeddings, mine_embeddings, outputs, store, texts
+from lookalike.mining import MiningInterrupted, Summary, embeddings, mine_embeddings, outputs, store, text_mining
 from lookalike.mining.store import Store
 from lookalike.utils.files import DiskFullError, UnwritableError
 from lookalike.utils.locks import FolderInUseError, locked

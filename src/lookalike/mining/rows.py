@@ -98,6 +98,15 @@ class FileRows:
         self._file = Path(path).open("rb", buffering=0)  # noqa: SIM115 - stays open until the object goes
         weakref.finalize(self, self._file.close)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Pickle without the open file: another process opens its own."""
+        return {name: value for name, value in self.__dict__.items() if name != "_file"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(  # type: ignore[misc]
+            state["path"], state["shape"], state["dtype"], offset=state["offset"], places=state["places"]
+        )
+
     def read(self, ids: Array) -> Tensor:
         """Read the rows of some ids, each once and neighbours together: float32 [len(ids), dim]."""
         rows, inverse = np.unique(ids if self.places is None else self.places(ids), return_inverse=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -50,7 +51,7 @@ class OnRay(Engine):
             return
         try:
             where = None if self.address == "auto" else self.address
-            ray.init(address=where, log_to_driver=False, include_dashboard=False if where == "local" else None)
+            ray.init(address=where, log_to_driver=False, logging_level=logging.ERROR, include_dashboard=False)
         except (ConnectionError, ValueError, RuntimeError) as error:
             raise ValueError(
                 f"there is no Ray cluster at {self.address!r} ({first_line(error)}); start one with ray start --head, "
@@ -173,12 +174,13 @@ def _check_nodes(run: Run) -> None:
     strategies = optional_import("ray.util.scheduling_strategies", "mining on Ray")
     token = run.folder / "seen-by-all"
     token.write_text("")
-    task = ray.remote(_sees).options(num_cpus=0, max_retries=0)
+    task = ray.remote(_sees)
     asked = {}
     for node in ray.nodes():
         if node["Alive"]:
             affinity = strategies.NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
-            asked[task.options(scheduling_strategy=affinity).remote(str(token))] = node["NodeManagerAddress"]
+            there = task.options(num_cpus=0, max_retries=0, scheduling_strategy=affinity)
+            asked[there.remote(str(token))] = node["NodeManagerAddress"]
     done, _ = ray.wait(list(asked), num_returns=len(asked), timeout=PATIENCE)
     try:
         for reference in done:
