@@ -16,7 +16,7 @@ from lookalike.utils.tensors import checked_codes, checked_labels
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Generator, Iterable, Iterator
     from typing import BinaryIO
 
 PAGE_BYTES = {"cuda": 1 << 28, "cpu": 1 << 24}  # per page, by default
@@ -116,7 +116,7 @@ def default_rows(width: int, device: torch.device) -> int:
     return max(ALIGNED, PAGE_BYTES["cuda" if device.type == "cuda" else "cpu"] // width // ALIGNED * ALIGNED)
 
 
-def read_ahead(pages: Iterable[Page], width: int, device: torch.device) -> Iterator[Page]:
+def read_ahead(pages: Iterable[Page], width: int, device: torch.device) -> Generator[Page, None, None]:
     """Yield checked pages on `device`; a thread reads the next one meanwhile.
 
     The page after that is not read before the caller asks for the next one, so two are in memory if the caller has let
