@@ -103,7 +103,7 @@ class CodePages:
                 yield Page(self.first + begin, codes, labels)
 
     def _fill(self, file: BinaryIO, codes: Tensor) -> None:
-        left = memoryview(codes.numpy()).cast("B")
+        left = codes.numpy().data.cast("B")
         while len(left):
             read = file.readinto(left)  # type: ignore[attr-defined]
             if not read:
@@ -126,8 +126,9 @@ def read_ahead(pages: Iterable[Page], width: int, device: torch.device) -> Gener
         TypeError: Codes are not uint8, or labels are not integers.
         ValueError: Pages are not in ascending order of id, or shapes do not fit.
     """
-    source, stream = iter(pages), torch.cuda.Stream(device) if device.type == "cuda" else None
-    end = 0
+    make_stream: Any = torch.cuda.Stream
+    stream = make_stream(device) if device.type == "cuda" else None
+    source, end = iter(pages), 0
 
     def read() -> Page | None:
         nonlocal end
