@@ -235,10 +235,11 @@ def test_fragments_give_distances():
         assert np.array_equal(distances, np.bitwise_count(x[:, None] ^ y[None]).sum(-1, dtype=int))
 
 
+@pytest.mark.parametrize("scarcer", [1, cuda.SCARCER])
 @pytest.mark.parametrize(("n", "k"), [(25_882, 128), (532_736, 1), (532_736, 128), (532_736, 2048), (8_841_823, 128)])
-def test_limits_leave_few_queries_to_repair(n, k):
+def test_limits_leave_few_queries_to_repair(n, k, scarcer):
     """Ranks of the nearest rows are all that matters: which of them are in the sample, and in which groups."""
-    plan = cuda.make_plan(1000, n, k, 1 << 31)
+    plan = cuda.make_plan(1000, n, k, 1 << 31, scarcer)
     rng = np.random.default_rng(n + k)
     share = cuda.GROUPS * plan.run / n
     wanted = k * share + cuda.DEVIATIONS * np.sqrt(k * share) + 1
@@ -252,7 +253,7 @@ def test_limits_leave_few_queries_to_repair(n, k):
     within = np.array(within)
     assert (within < k).mean() < 0.01
     assert (within > plan.capacity).mean() < 0.01
-    assert plan.capacity < 8 * k + 1000
+    assert plan.capacity < scarcer * (8 * k + 1000)
 
 
 def test_memory_bounds_the_tiles():

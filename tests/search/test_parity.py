@@ -118,8 +118,12 @@ def test_limits_are_kept_on_all_rows(kind, threads, monkeypatch):
     assert (expected.indices == -1).any()
     sampled, asked = cpu._sampled_limits, []
     for tightened in (0, 3):
-        limits = lambda request, *rest, by=tightened: asked.append(request) or sampled(request, *rest) - by  # noqa: E731
-        monkeypatch.setattr(cpu, "_sampled_limits", limits)
+
+        def too_tight(request, *rest, by=tightened):
+            asked.append(request)
+            return sampled(request, *rest) - by
+
+        monkeypatch.setattr(cpu, "_sampled_limits", too_tight)
         for number in (1, 3):
             threads(number)
             assert_same(hamming_topk(queries, reference, 9, backend="cpu", **options), expected)

@@ -18,7 +18,7 @@ def keep_nearest(best: Neighbours, found: Neighbours, first: int) -> None:
     if best.indices.device.type == "cpu" and is_loaded():
         from lookalike.search.merge_kernel import merge_rows  # noqa: PLC0415 - loads numba
 
-        merge_rows(*(part.numpy() for part in (*best, *found)), first)
+        merge_rows(best.distances.numpy(), best.indices.numpy(), found.distances.numpy(), found.indices.numpy(), first)
         return
     width = int((found.indices >= 0).any(0).sum())
     step = max(1, ROOM // (best.indices.shape[1] + width))

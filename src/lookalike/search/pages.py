@@ -16,7 +16,7 @@ from lookalike.utils.tensors import checked_codes, checked_labels
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Generator, Iterable, Iterator
     from typing import BinaryIO
 
 PAGE_BYTES = {"cuda": 1 << 28, "cpu": 1 << 24}  # per page, by default
@@ -103,7 +103,7 @@ class CodePages:
                 yield Page(self.first + begin, codes, labels)
 
     def _fill(self, file: BinaryIO, codes: Tensor) -> None:
-        left = memoryview(codes.numpy()).cast("B")
+        left = codes.numpy().data.cast("B")
         while len(left):
             read = file.readinto(left)  # type: ignore[attr-defined]
             if not read:
@@ -116,7 +116,7 @@ def default_rows(width: int, device: torch.device) -> int:
     return max(ALIGNED, PAGE_BYTES["cuda" if device.type == "cuda" else "cpu"] // width // ALIGNED * ALIGNED)
 
 
-def read_ahead(pages: Iterable[Page], width: int, device: torch.device) -> Iterator[Page]:
+def read_ahead(pages: Iterable[Page], width: int, device: torch.device) -> Generator[Page, None, None]:
     """Yield checked pages on `device`; a thread reads the next one meanwhile.
 
     The page after that is not read before the caller asks for the next one, so two are in memory if the caller has let
@@ -126,8 +126,9 @@ def read_ahead(pages: Iterable[Page], width: int, device: torch.device) -> Itera
         TypeError: Codes are not uint8, or labels are not integers.
         ValueError: Pages are not in ascending order of id, or shapes do not fit.
     """
-    source, stream = iter(pages), torch.cuda.Stream(device) if device.type == "cuda" else None
-    end = 0
+    make_stream: Any = torch.cuda.Stream
+    stream = make_stream(device) if device.type == "cuda" else None
+    source, end = iter(pages), 0
 
     def read() -> Page | None:
         nonlocal end

@@ -68,14 +68,12 @@ def streamed_topk(
     check_choice("backend", backend, ("auto", *BACKENDS))
     query = checked_codes("query", query)
     query = query.to(query.device if device is None else device)
-    no_labels = None if query_labels is None else []
-    request = checked_request(query, query[:0], k, (query_labels, no_labels), limits=limits, narrow=narrow)
+    labels = (query_labels, None if query_labels is None else torch.empty(0, dtype=torch.int64))
+    request = checked_request(query, query[:0], k, labels, limits=limits, narrow=narrow)
     if exclude is not None:
         exclude = checked_lists("exclude", exclude, len(query), MOST_IDS, query.device)
-    dtype = torch.int32 if narrow else torch.int64
-    best = Neighbours(
-        *(torch.full((len(query), request.k), -1, dtype=t, device=query.device) for t in (torch.int32, dtype))
-    )
+    absent = torch.full((len(query), request.k), -1, dtype=torch.int32, device=query.device)
+    best = Neighbours(absent, absent.to(torch.int32 if narrow else torch.int64, copy=True))
     with closing(read_ahead(pages, query.shape[1], query.device)) as ahead:
         for page in ahead:
             if len(page.codes):
@@ -94,10 +92,8 @@ def _request_for(page: Page, request: Request, best: Neighbours) -> Request:
     if end > torch.iinfo(best.indices.dtype).max:
         raise ValueError(f"a page ends with id {end - 1}, which {best.indices.dtype} indices cannot hold.")
     if (request.query_labels is None) != (page.labels is None):
-        which = (
-            "has no labels, but the queries have" if page.labels is None else "has labels, but the queries have none"
-        )
-        raise ValueError(f"the page from id {first} {which}: one alone excludes nothing.")
+        which = "no labels, but the queries have" if page.labels is None else "labels, but the queries have none"
+        raise ValueError(f"the page from id {first} has {which}: one alone excludes nothing.")
     exclude = None if request.exclude is None else lists_within(request.exclude, first, end)
     if exclude is not None and not len(exclude[1]):
         exclude = None
