@@ -60,9 +60,10 @@ def open_shards(source: Any, *, cache: str | Path | None = None, min_rows: int =
         if path.suffix.lower() == ".parquet" and path.is_file() and cache is not None and not _is_empty(path):
             return _long_enough(_converted(path, Path(cache), name), source, min_rows)
         return rows_of(open_embeddings(Path(source).expanduser(), min_rows=min_rows))
-    files = [file for file in find_files(source, SHARDS, "embeddings") if not _is_empty(file)]
+    found = find_files(source, SHARDS, "embeddings")
+    files = [file for file in found if not _is_empty(file)]
     if not files:
-        raise ValueError(f"{source} has no rows of embeddings.")
+        raise ValueError(f"none of the files of embeddings has any rows; the first is {found[0]}.")
     if cache is None and any(file.suffix.lower() == ".parquet" for file in files):
         raise ValueError(f"{files[0]}: shards in Parquet need a cache folder for their rows; or convert them to .npy.")
     shards = [
