@@ -288,7 +288,10 @@ def test_interrupted_it_says_what_is_kept(source, model_folder, tmp_path, monkey
             (text_mining, "make_rows"),
             f"Interrupted: 126 of 126 texts are encoded and kept in {output}.cache; the next run",
         ),
-        ((texts, "print_written"), f"Interrupted, but the output is complete. Written: {output}, out.summary.json."),
+        (
+            (text_mining, "print_written"),
+            f"Interrupted, but the output is complete. Written: {output}, out.summary.json.",
+        ),
     ):
         with monkeypatch.context() as patched:
             patched.setattr(*place, stopped)

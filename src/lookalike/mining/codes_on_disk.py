@@ -41,7 +41,7 @@ class CodeFiles:
 
     def write(self, rows: range, codes: Tensor) -> None:
         """Write the codes of a block, uint8 [len(rows), width]."""
-        write_cell(self.path(rows), memoryview(codes.contiguous().numpy()).cast("B"))
+        write_cell(self.path(rows), codes.contiguous().numpy().data.cast("B"))
 
     def read(self, rows: range) -> Tensor:
         """Read codes of rows that follow each other, uint8 [len(rows), width]."""
@@ -81,7 +81,7 @@ class CodeFiles:
         """Read codes of rows that follow each other into a tensor, from as many files as they are in."""
         for first in range(rows.start - rows.start % self.block, rows.stop, self.block):
             start, stop = max(first, rows.start), min(first + self.block, rows.stop)
-            rest = memoryview(codes[start - rows.start : stop - rows.start].numpy()).cast("B")
+            rest = codes[start - rows.start : stop - rows.start].numpy().data.cast("B")
             with self.path(range(first, min(first + self.block, self.n))).open("rb", buffering=0) as file:
                 file.seek((start - first) * self.width)
                 while len(rest):  # the system may return less than was requested

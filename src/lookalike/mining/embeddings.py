@@ -161,7 +161,7 @@ def mine_embeddings(
     data = {
         "embeddings": queries.identity(),
         "reference": searched.identity(),
-        "labels": None if checked is None else f"checksum {zlib.crc32(checked.numpy()):08x}",
+        "labels": None if checked is None else f"checksum {zlib.crc32(checked.numpy().data):08x}",
         "positives": f"checksum {lists_checksum(lists):08x}",
         "exclude": None if exclude is None else f"checksum {lists_checksum(exclude):08x}",
     }
@@ -251,7 +251,7 @@ class NormalizedRows(UnitRows):
         """Tell these embeddings from others by their shape and by a sample of their rows."""
         n = self.shape[0]
         sample = self.rows.read(np.linspace(0, n - 1, min(SAMPLE, n)).astype(np.int64))
-        return f"{self.name}, {n:,} x {self.shape[1]}, checksum {zlib.crc32(sample.numpy()):08x}"
+        return f"{self.name}, {n:,} x {self.shape[1]}, checksum {zlib.crc32(sample.numpy().data):08x}"
 
 
 def _kept(job: Job | None = None) -> str | None:

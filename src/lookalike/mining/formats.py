@@ -36,8 +36,13 @@ EXCHANGED = ("flagembedding", "tevatron")  # formats of other libraries, which n
 class PairTexts(Protocol):
     """The texts that rows are made of."""
 
-    queries: TextFile
-    corpus: TextFile
+    @property
+    def queries(self) -> TextFile:
+        """The queries."""
+
+    @property
+    def corpus(self) -> TextFile:
+        """The texts that are searched."""
 
 
 @dataclass(frozen=True)
@@ -119,7 +124,7 @@ def make_rows(pairs: PairTexts, parts: Iterable[Part], layout: Layout) -> Iterat
 
 def _texts_of(pairs: PairTexts, part: Part, rows: slice, answers: slice) -> dict[int, str]:
     """Read the texts that rows of some queries need, each once."""
-    ids = torch.cat([part.indices[rows].flatten(), part.positives[1][answers]]).unique()
+    ids = torch.unique(torch.cat([part.indices[rows].flatten(), part.positives[1][answers]]))
     ids = ids[ids >= 0]
     return dict(zip(ids.tolist(), pairs.corpus.take(ids.numpy()), strict=True))
 

@@ -45,7 +45,7 @@ class Judge:
         scores = found.scores.masked_fill(found.is_positive, MISSING)
         suspicious = (scores != MISSING) & (scores >= (found.hardest - self.margin)[:, None])
         rows, places = suspicious.nonzero(as_tuple=True)
-        asked = rows.unique()
+        asked = torch.unique(rows)
         answers = take_lists(found.positives, asked)
         owners = asked[row_numbers(answers)]
         judged = self._judged(

@@ -85,7 +85,7 @@ class OfImages:
     def encode(self, paths: list[str]) -> Tensor:
         """Read images and encode them."""
         images = ImageFiles([self.root / path for path in paths], self.size, kept_bytes=0)
-        found: Tensor = self.encoder.encode(images[torch.arange(len(paths))])
+        found: Tensor = self.encoder.encode(images.read(np.arange(len(paths))))
         return found
 
 

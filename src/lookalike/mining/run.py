@@ -37,8 +37,9 @@ KEY_BITS = 40  # of the id in a key
 class Side(Protocol):
     """One side of a run: the queries, or the references."""
 
-    floats: Rows | None
-    """Its embeddings, once they are encoded; None if only codes are kept."""
+    @property
+    def floats(self) -> Rows | None:
+        """Its embeddings, once they are encoded; None if only codes are kept."""
 
     def encode(self, rows: range, advance: Callable[[float], None]) -> dict[str, Tensor]:
         """Encode a block of rows, and return what the cell should keep."""
@@ -259,7 +260,7 @@ class Run:
         none = torch.zeros(len(rows) + 1, dtype=torch.int64), torch.empty(0, dtype=torch.int64)
         if self.labels is None:
             return none
-        ids = torch.isin(self.labels, self.labels[rows.start : rows.stop].unique()).nonzero().flatten()
+        ids = torch.isin(self.labels, torch.unique(self.labels[rows.start : rows.stop])).nonzero().flatten()
         codes = self._codes("reference").take(ids)
         hardest = hardest_positives(codes, self.labels[ids])[
             torch.searchsorted(ids, torch.arange(rows.start, rows.stop))

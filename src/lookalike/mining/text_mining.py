@@ -167,13 +167,13 @@ class TextMining:
             if run.pipeline.judge is not None:
                 write_likely(likely_path(place), pairs.queries, pairs.corpus, run.parts())
             summary = self.tally.summary(len(pairs.corpus))
-            settings = (summary, self.selection, self.filters, self.search)
-            more = {"seconds": time.perf_counter() - began, "rows": number, "source": self.source}
-            more["pairs"] = pairs.num_rows
+            chosen = self.selection, self.filters, self.search
+            more: dict[str, Any] = {"seconds": time.perf_counter() - began, "rows": number}
+            more |= {"source": self.source, "pairs": pairs.num_rows}
             if output.suffix:
-                write_summary(output, *settings, **more)
+                write_summary(output, summary, *chosen, **more)
             else:
-                record = summary_record(output, *settings, **more)
+                record = summary_record(output, summary, *chosen, **more)
                 record["output_format"] = self.layout.output_format
                 write_card(place, output.absolute().name, self.layout.columns, _name_of(self.model), record)
         return summary, number

@@ -20,7 +20,7 @@ from lookalike.utils.checks import Range, checked_positive
 from lookalike.utils.imports import optional_import
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
 
     from lookalike.mining.engines import Engine
@@ -33,7 +33,7 @@ def mine_hard_negatives(
     model: Any,
     anchor_column_name: str | None = None,
     positive_column_name: str | None = None,
-    corpus: Sequence[str] | None = None,
+    corpus: Any = None,
     cross_encoder: Any = None,
     range_min: int = 0,
     range_max: int | None = None,
@@ -129,7 +129,7 @@ def mine_hard_negatives(
         force: Overwrite the output.
         source: Values to record in the summary, such as the file that the pairs come from.
         judge: Decides about suspicious candidates: a `CrossEncoder`, its folder or name, or a function that scores a
-            list of pairs of texts. Candidates that it scores at least as high as the lowest of the query's positives are
+            list of pairs of texts. Candidates that it scores as high as the lowest of the query's positives are
             dropped, and written to a file of likely positives beside the output.
         judge_margin: A candidate is suspicious if its score is at most this much below that of the query's lowest
             positive.

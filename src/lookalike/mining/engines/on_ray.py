@@ -99,7 +99,8 @@ def _collected(
 ) -> Iterator[Cell]:
     """Submit cells, some ahead of those that are done, and yield what is done."""
     ray = _ray()
-    waiting, running = list(reversed(cells)), {}
+    waiting = list(reversed(cells))
+    running: dict[Any, Cell] = {}
     try:
         while waiting or running:
             while waiting and len(running) < ahead:
