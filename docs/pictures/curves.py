@@ -11,7 +11,6 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import NoReturn
 from urllib.error import URLError
 from urllib.parse import quote
 from urllib.request import urlopen
@@ -62,7 +61,8 @@ def shoot(runs: Path, picture: Path) -> None:
         free.bind(("127.0.0.1", 0))
         address = f"http://127.0.0.1:{free.getsockname()[1]}"
     line = ["tensorboard.main", "--logdir", str(runs), "--host", "127.0.0.1", "--port", address.rpartition(":")[2]]
-    server = subprocess.Popen([sys.executable, "-m", *line], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    server = subprocess.Popen([sys.executable, "-m", *line], **quiet)  # noqa: S603 - our own line
     try:
         wait_for(address)
         with Browser(find_chromium()) as browser:
@@ -88,11 +88,6 @@ def wait_for(address: str) -> None:
                 return
         except URLError:
             time.sleep(0.1)
-    refuse(address)
-
-
-def refuse(address: str) -> NoReturn:
-    """Give up on a server."""
     raise TimeoutError(f"TensorBoard does not answer at {address}; run it by hand to see why.")
 
 
