@@ -87,10 +87,10 @@ def read(
     documents, queries = (JsonLines(root / name, progress=progress) for name in FILES)
     pairs = _read_judgements(root, train, queries, documents).best(positives)
     _warn_of_one_label(root, labels := pair_labels(pairs.asked, pairs.answers))
-    others = [documents, queries]
+    found, asking = documents, queries
     if not tested.samefile(root):
-        others = [JsonLines(tested / name, progress=progress) for name in FILES]
-    at_end = _read_split(tested, split, *others, distractors)
+        found, asking = (JsonLines(tested / name, progress=progress) for name in FILES)
+    at_end = _read_split(tested, split, found, asking, distractors)
     chosen_on = None if validation is None else _read_split(root, validation, documents, queries, distractors)
     counts = {"documents": len(documents), "training pairs": len(pairs.asked), "test queries": len(at_end.part.query)}
     searched = len(at_end.part.reference)
@@ -101,7 +101,7 @@ def read(
         f"{counts['test queries']:,} queries among {searched:,} documents{elsewhere} to test",
         checksum=checksum(
             "beir",
-            [(len(lines), lines.path.stat().st_size) for lines in (documents, queries, *others)],
+            [(len(lines), lines.path.stat().st_size) for lines in (documents, queries, found, asking)],
             pairs.asked,
             pairs.answers,
             *(part for each in (at_end, chosen_on) if each is not None for part in each.key),
