@@ -121,7 +121,7 @@ def read_corpus(corpus: str, corpus_column: str | None = None, *, corpus_header:
             raise ValueError(f"{corpus} holds no texts; a corpus has one text per line.")
         return texts
     table = _open_table(corpus, None, header=corpus_header)
-    return texts_of(table, corpus_column(table, corpus_column))
+    return texts_of(table, text_column(table, corpus_column))
 
 
 def check_corpus(corpus: str, corpus_column: str | None, *, corpus_header: bool = True) -> None:
@@ -150,7 +150,7 @@ def _refuse_missing(path: Path) -> None:
         raise FileNotFoundError(f"{path}: there is no such file.")
 
 
-def corpus_column(table: Table, column: str | None) -> str:
+def text_column(table: Table, column: str | None) -> str:
     """Return the column of a table that holds texts to search.
 
     Raises:
