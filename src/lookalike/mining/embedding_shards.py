@@ -172,7 +172,7 @@ def _values(file: Path, column: Any, first: int) -> Array:
         raise ValueError(f"{file}: the rows of a column of embeddings must have the same length.")
     if values.null_count:
         raise ValueError(f"{file} must hold finite embeddings, but one of the rows from {first} on has a null in it.")
-    array = values.to_numpy(zero_copy_only=False)
+    array: Array = values.to_numpy(zero_copy_only=False)
     if array.dtype.kind != "f":
         raise TypeError(f"{file} must hold floats, got {array.dtype}; codes and labels are not embeddings.")
     dtype = np.float16 if array.dtype == np.float16 else np.float32
