@@ -86,7 +86,7 @@ class Options:
     .npy."""
     force: Flag = False
     """Overwrite the output."""
-    device: Annotated[str | None, Hint(default="a GPU if there is one", value="NAME")] = None
+    device: Annotated[str | None, Hint(default="a GPU if there is one", value="NAME", words=lambda: ("cpu", "cuda", "mps"))] = None
     """Device of torch, such as cpu or cuda."""
     config: ConfigFile = None
     """Read options from this YAML file, as --print-config prints it; typed options take precedence."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, Union, get_a
 from tyro.conf import FlagCreatePairsOff, Positional
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
 __all__ = ["ConfigFile", "Flag", "Hint", "Option", "Pairs", "Positional", "Without", "build", "flatten", "options_of"]
 
@@ -35,12 +35,14 @@ EXPECTED = {  # in errors
 
 @dataclass(frozen=True, kw_only=True)
 class Hint:
-    """Set what the help shows for an option, by annotation: `Annotated[Path | None, Hint(default="by data set")]`."""
+    """Set what the help shows for an option, and what a shell completes: `Annotated[Path | None, Hint(default="by data set")]`."""
 
     default: str | None = None
     """The default to show, if the declared one does not say enough."""
     value: str | None = None
     """The placeholder for the value, if its type does not say enough."""
+    words: Callable[[], Iterable[str]] | None = None
+    """Values that a shell completes, if its type does not say enough."""
 
 
 class Without:
@@ -127,6 +129,11 @@ class Option:
         kind = _bare(self.annotation)
         kinds = get_args(kind) if get_origin(kind) in UNIONS else (kind,)
         return tuple(word for each in kinds if get_origin(each) is Literal for word in get_args(each))
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The values that a shell completes; there may be others."""
+        return self.choices if self.hint.words is None else tuple(self.hint.words())
 
     @property
     def value_shown(self) -> str | None:
