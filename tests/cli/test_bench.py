@@ -20,6 +20,7 @@ WRITERS = {
     "explore": ["main"],
     "guard": ["main"],
     "hardness": ["main"],
+    "install_size": ["main"],
     "kill_mine": ["main"],
     "kill_ranks": ["main"],
     "kill_train": ["main"],

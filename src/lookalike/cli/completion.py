@@ -1,6 +1,7 @@
 """`lookalike completion`: a script with which a shell completes commands, options, choices and the names of data sets."""
 
 from dataclasses import dataclass
+from typing import get_args
 
 from lookalike.cli.parsing import Positional, parse
 from lookalike.cli.shells import Shell, script
@@ -13,6 +14,9 @@ class Options:
 
     shell: Positional[Shell]
     """bash, zsh or fish."""
+
+    def __post_init__(self) -> None:
+        check_choice("SHELL", self.shell, get_args(Shell))
 
 
 def main(args: list[str]) -> None:
