@@ -52,8 +52,8 @@ def _sizes() -> str:
     largest = ", ".join(f"{name} {_megabytes(now[name])}" for name in shown)
     own = _megabytes(now["lookalike"])
     note = (
-        f"Python {result['machine']['python']}, {result['machine']['system']}, torch {result['versions']['torch']}; without "
-        f"byte code. The largest now, besides torch: {largest}. lookalike itself takes {own}. From "
+        f"Python {result['machine']['python']}, {result['machine']['system']}, torch {result['versions']['torch']}; "
+        f"without byte code. The largest now, besides torch: {largest}. lookalike itself takes {own}. From "
         "`benchmarks/results/install_size.json`."
     )
     return f"{markdown(['state', 'packages', 'without torch', 'torch'], rows)}\n\n{note}"

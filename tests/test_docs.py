@@ -95,7 +95,8 @@ def test_the_api_page_lists_the_public_names():
 
 def test_the_index_for_language_models_lists_the_pages_of_the_site():
     config = yaml.safe_load((ROOT / "mkdocs.yml").read_text())
-    listed = re.findall(r"^- \[(.*?)\]\(https://\S+/main/docs/(\S+)\): \S", (DOCS / "llms.txt").read_text(), re.MULTILINE)
+    text = (DOCS / "llms.txt").read_text()
+    listed = re.findall(r"^- \[(.*?)\]\(https://\S+/main/docs/(\S+)\): \S", text, re.MULTILINE)
     assert listed == list(pages(config["nav"]))
 
 

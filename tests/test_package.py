@@ -1,4 +1,4 @@
-"""What users install: the wheel holds the package and nothing else, and its metadata say what the documentation says."""
+"""What users install: the wheel holds the package and nothing else, and the documentation says what it declares."""
 
 import re
 import tarfile
@@ -37,10 +37,21 @@ def test_the_wheel_holds_the_package_and_nothing_else(tmp_path):
         assert b"lookalike = lookalike.cli:main" in wheel.read(f"{info}entry_points.txt")
     assert names == expected
     assert {"lookalike/py.typed", "lookalike/data/dejavu.npz", "lookalike/data/dejavu_license.txt"} <= names
-    assert {Path(name).suffix for name in names} == {".py", ".typed", ".cu", ".html", ".css", ".js", ".svg", ".npz", ".txt"}
+    suffixes = {Path(name).suffix for name in names}
+    assert suffixes == {".py", ".typed", ".cu", ".html", ".css", ".js", ".svg", ".npz", ".txt"}
     assert f"Version: {lookalike.__version__}" in metadata
     assert "Requires-Python: >=3.11" in metadata
     assert "License-Expression: Apache-2.0" in metadata
+
+
+def test_the_description_links_to_the_repository(tmp_path):
+    with zipfile.ZipFile(built(WheelBuilder, tmp_path)) as wheel:
+        description = wheel.read(f"lookalike-{lookalike.__version__}.dist-info/METADATA").decode().partition("\n\n")[2]
+    readme = (ROOT / "README.md").read_text()
+    assert "](https://raw.githubusercontent.com/lookalike-ml/lookalike/main/docs/pictures/training.svg)" in description
+    assert description.count("](") == readme.count("](")
+    links = re.findall(r"\]\(([^)]*)\)", description)
+    assert all(link.startswith(("https://raw.githubusercontent.com/lookalike-ml/", URL)) for link in links)
 
 
 def test_the_sdist_holds_what_the_tests_need(tmp_path):
@@ -52,7 +63,8 @@ def test_the_sdist_holds_what_the_tests_need(tmp_path):
 
 
 def test_the_lowest_versions_that_are_tested_are_the_bounds():
-    bounds = {Requirement(each).name: str(Requirement(each).specifier).removeprefix(">=") for each in PROJECT["dependencies"]}
+    declared = map(Requirement, PROJECT["dependencies"])
+    bounds = {each.name: str(each.specifier).removeprefix(">=") for each in declared}
     lines = [line for line in (ROOT / "constraints-lowest.txt").read_text().splitlines() if not line.startswith("#")]
     tested = {Requirement(line).name: str(Requirement(line).specifier).removeprefix("==") for line in lines}
     assert set(tested) == set(bounds)

@@ -29,7 +29,8 @@ zmodload zsh/zpty
 export TERM=dumb SCRIPT=$1 OFFERED=$2
 zpty shell "zsh -f -i"
 zpty -w shell 'PS1=; autoload -U compinit; compinit -u -D; source $SCRIPT'
-zpty -w shell 'offer() { zle expand-or-complete; print -r -- $BUFFER >> $OFFERED; BUFFER=; }; zle -N offer; bindkey ^T offer'
+zpty -w shell 'offer() { zle expand-or-complete; print -r -- $BUFFER >> $OFFERED; BUFFER=; }'
+zpty -w shell 'zle -N offer; bindkey ^T offer'
 zpty -w shell 'print read""y'
 while zpty -r shell seen && [[ $seen != ready* ]]; do :; done
 while IFS= read -r line; do zpty -w -n shell "$line"$'\\C-t'; done

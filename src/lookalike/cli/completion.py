@@ -1,4 +1,4 @@
-"""`lookalike completion`: a script with which a shell completes commands, options, choices and the names of data sets."""
+"""`lookalike completion`: a script with which a shell completes commands, options, values and names of data sets."""
 
 from dataclasses import dataclass
 from typing import get_args

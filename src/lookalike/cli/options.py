@@ -17,7 +17,19 @@ from tyro.conf import FlagCreatePairsOff, Positional
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-__all__ = ["ConfigFile", "Flag", "Hint", "Option", "Pairs", "Positional", "Without", "build", "flatten", "options_of"]
+__all__ = [
+    "ConfigFile",
+    "Device",
+    "Flag",
+    "Hint",
+    "Option",
+    "Pairs",
+    "Positional",
+    "Without",
+    "build",
+    "flatten",
+    "options_of",
+]
 
 T = TypeVar("T")
 UNIONS = (Union, UnionType)
@@ -35,7 +47,7 @@ EXPECTED = {  # in errors
 
 @dataclass(frozen=True, kw_only=True)
 class Hint:
-    """Set what the help shows for an option, and what a shell completes: `Annotated[Path | None, Hint(default="by data set")]`."""
+    """Set what help and shells show for an option, by annotation: `Annotated[int | None, Hint(default="by data set")]`."""
 
     default: str | None = None
     """The default to show, if the declared one does not say enough."""
@@ -59,6 +71,9 @@ class _Once:
 Flag = Annotated[bool, FlagCreatePairsOff, _Once]
 Pairs = Annotated[dict[str, Any], "NAME=VALUE"]
 ConfigFile = Annotated[Path | None, _Once]
+Device = Annotated[
+    str | None, Hint(default="a GPU if there is one", value="NAME", words=lambda: ("cpu", "cuda", "mps"))
+]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from lookalike.cli.advice import print_advice
 from lookalike.cli.options import options_of
-from lookalike.cli.parsing import Flag, Hint, Pairs, Positional, build, parse_typed
-from lookalike.cli.runs import BY_DATA_SET, DEVICES, MODELS
+from lookalike.cli.parsing import Device, Flag, Hint, Pairs, Positional, build, parse_typed
+from lookalike.cli.runs import BY_DATA_SET, MODELS
 from lookalike.data.registry import data_names, data_sets
 from lookalike.utils.checks import checked_integer
 from lookalike.utils.messages import suggestion
@@ -58,7 +58,7 @@ class Options:
     """For a data set: pairs of query and reference per batch."""
     sample: Annotated[int | None, Hint(default="8192")] = None
     """For a data set: samples, or pairs, to embed at most."""
-    device: Annotated[str | None, Hint(default="a GPU if there is one", value="NAME", words=lambda: DEVICES)] = None
+    device: Device = None
     """For a data set: device of torch, such as cpu or cuda."""
     out: Path | None = None
     """For a data set: file to write everything measured to, as JSON."""

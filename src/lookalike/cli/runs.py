@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
-from lookalike.cli.parsing import ConfigFile, Flag, Hint, Pairs, Positional, build
+from lookalike.cli.parsing import ConfigFile, Device, Flag, Hint, Pairs, Positional, build
 from lookalike.data import DataSource, data_set, data_sets
 from lookalike.data.registry import data_names
 from lookalike.training.recipes import Recipe, recipe
@@ -21,7 +21,6 @@ DEFAULT_DATA = "glyphs"
 BY_DATA_SET = "by data set"
 MODELS = ("convnet", "timm:", "transformers:", "sentence-transformers:")  # with the colon before the name of a model
 TRACKERS = ("tensorboard", "wandb", "trackio")
-DEVICES = ("cpu", "cuda", "mps")
 NARROW = ("MAP@R", "R@1%", "nDCG@10", "R@10", "R@5", "MRR@10")  # columns to drop on a narrow terminal, in this order
 
 
@@ -46,7 +45,7 @@ class RunOptions:
     """Encoder: convnet, timm:NAME, transformers:NAME or sentence-transformers:NAME."""
     model_options: Pairs = field(default_factory=dict)
     """Option of the encoder, such as gradient_checkpointing=true."""
-    device: Annotated[str | None, Hint(default="a GPU if there is one", value="NAME", words=lambda: DEVICES)] = None
+    device: Device = None
     """Device of torch, such as cpu or cuda."""
     report_to: Annotated[tuple[str, ...], Hint(default="none", value="NAME,NAME,...", words=lambda: TRACKERS)] = ()
     """Trackers to log to: tensorboard, wandb, trackio."""

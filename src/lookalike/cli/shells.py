@@ -1,4 +1,4 @@
-"""Write the completions of commands as a script for bash, zsh or fish; the script runs no Python when a key is pressed."""
+"""Write completions as a script for bash, zsh or fish, which runs no Python when a key is pressed."""
 
 from collections.abc import Callable, Sequence
 from typing import Literal

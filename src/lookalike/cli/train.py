@@ -33,7 +33,9 @@ class Options(RunOptions):
 
     out: Annotated[Path | None, Hint(default="runs/DATA-SAMPLER-SEED")] = None
     """Folder of the run."""
-    baseline: Annotated[str | None, Hint(default="random without DATA, otherwise none", value="NAME", words=lambda: BASELINES)] = None
+    baseline: Annotated[
+        str | None, Hint(default="random without DATA, otherwise none", value="NAME", words=lambda: BASELINES)
+    ] = None
     """Sampler to train as well, with the same settings, for comparison."""
     same: Annotated[Path | None, Hint(value="FILE")] = None
     """Pairs of training samples that are the same, as `lookalike explore` writes them: never negatives of each other.
