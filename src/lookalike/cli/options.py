@@ -47,7 +47,7 @@ EXPECTED = {  # in errors
 
 @dataclass(frozen=True, kw_only=True)
 class Hint:
-    """Set what help and shells show for an option, by annotation: `Annotated[int | None, Hint(default="by data set")]`."""
+    """Set what help and shells show for an option, by annotation: `Annotated[int, Hint(default="by data set")]`."""
 
     default: str | None = None
     """The default to show, if the declared one does not say enough."""
