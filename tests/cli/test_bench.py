@@ -124,6 +124,7 @@ def test_every_benchmark_is_known_here():
     assert scripts - set(WRITERS) == {
         "__init__",
         "gpu_tests",
+        "installing",
         "layout",
         "markdown",
         "mps",
