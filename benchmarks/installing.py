@@ -9,6 +9,7 @@ from benchmarks.markdown import markdown
 PROJECT = Path(__file__).parents[1] / "pyproject.toml"
 USES = {  # extras for users: what each is for, and the page that tells more
     "text": ("mine texts, train on texts", "mining.md"),
+    "lora": ("low-rank adapters of text encoders", "training.md"),
     "images": ("image encoders of timm", "training.md"),
     "tables": ("read and write Parquet", "data.md"),
     "explore": ("`lookalike explore`", "explore.md"),
