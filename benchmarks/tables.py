@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks import layout, options, rank_tables, record, scale
+from benchmarks import installing, layout, options, rank_tables, record, scale
 from benchmarks.markdown import markdown
 from benchmarks.quality.shown import SHOWN_TABLES
 from lookalike.training.comparison_results import HEADINGS, ZERO_SHOT, ComparisonResult, ComparisonRow
@@ -18,6 +18,7 @@ from lookalike.training.comparison_results import HEADINGS, ZERO_SHOT, Compariso
 ROOT = Path(__file__).parents[1]
 PAGES = (
     "README.md",
+    "docs/install.md",
     "docs/strategy.md",
     "docs/cost.md",
     "docs/kernels.md",
@@ -502,6 +503,7 @@ TABLES: dict[str, Callable[[], str]] = {
     **SHOWN_TABLES,
     **options.TABLES,
     **layout.TABLES,
+    **installing.TABLES,
     **scale.TABLES,
     **rank_tables.TABLES,
 }

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 from lookalike.cli.config import print_config, read_config
 from lookalike.cli.options import flatten, options_of
-from lookalike.cli.parsing import ConfigFile, Flag, Hint, Positional, Without, build, parse_typed
+from lookalike.cli.parsing import ConfigFile, Device, Flag, Hint, Positional, Without, build, parse_typed
 from lookalike.mining import Format, Search, Selection
 from lookalike.negatives import Filters
 from lookalike.utils.checks import check_choice, checked_positive
@@ -122,7 +122,7 @@ class Options:
     .npy."""
     force: Flag = False
     """Overwrite the output."""
-    device: Annotated[str | None, Hint(default="a GPU if there is one", value="NAME")] = None
+    device: Device = None
     """Device of torch, such as cpu or cuda."""
     config: ConfigFile = None
     """Read options from this YAML file, as --print-config prints it; typed options take precedence."""
