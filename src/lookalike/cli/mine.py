@@ -236,12 +236,21 @@ def _mine_texts(options: Options) -> None:
 
 def _model(name: str, device: str | None) -> Any:
     """Return the model of a run, or what a name imports; leave other names to sentence-transformers."""
-    from lookalike.training.run_folder import CONFIG
+    from lookalike.training.run_folder import CONFIG, RunFolder
 
     if (Path(name) / CONFIG).is_file():
+        from lookalike.mining.models import AnyEncoder, OfImages
+        from lookalike.training.encoders.images import ImageEncoder
+        from lookalike.training.export_formats import image_size
         from lookalike.training.models import load_model
 
-        return load_model(name, device=device)
+        model = load_model(name, device=device)
+        if isinstance(model, ImageEncoder):
+            size = image_size(model, RunFolder(Path(name)).read_config())
+            if size is None:
+                raise ValueError(f"{name} does not say how large its images were, so none can be read for it.")
+            return AnyEncoder(OfImages(model, (size[1], size[2])), f"run {name}")
+        return AnyEncoder(model, f"run {name}")
     return _imported(name) if _is_imported(name) else name
 
 
