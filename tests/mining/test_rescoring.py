@@ -31,8 +31,8 @@ def stored(folder, x):
 
 
 KINDS = {
-    "array": lambda folder, x: ArrayRows(x),
-    "slice": lambda folder, x: ArrayRows(np.repeat(x, 2, axis=0)[::2]),  # not one row after another
+    "array": lambda _, x: ArrayRows(x),
+    "slice": lambda _, x: ArrayRows(np.repeat(x, 2, axis=0)[::2]),  # not one row after another
     "file": lambda folder, x: file_rows(folder / "x.npy", x),
     "store": lambda folder, x: stored(folder / "store", x),
     "shards": lambda folder, x: ShardRows(

@@ -87,9 +87,9 @@ def mine_embeddings(
 ) -> MinedEmbeddings | Estimate | None:
     """Find hard negatives of embeddings, by cosine.
 
-    Each of the first five arguments is an array or the path of a file; embeddings may also be shards: a list of `.npy` or
-    `.parquet` files, a pattern such as "x/*.npy", or a folder of them. Files of embeddings stay on disk and are read a
-    few megabytes at a time, however large they are.
+    Each of the first five arguments is an array or the path of a file. Embeddings may also be shards: a list of `.npy`
+    or `.parquet` files, a pattern such as "x/*.npy", or a folder of them. Files of embeddings stay on disk and are read
+    a few megabytes at a time, however large they are.
 
     Args:
         embeddings: Floats `[n, dim]`: the queries.
