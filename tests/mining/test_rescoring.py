@@ -31,8 +31,8 @@ def stored(folder, x):
 
 
 KINDS = {
-    "array": lambda folder, x: ArrayRows(x),
-    "slice": lambda folder, x: ArrayRows(np.repeat(x, 2, axis=0)[::2]),  # not one row after another
+    "array": lambda _, x: ArrayRows(x),
+    "slice": lambda _, x: ArrayRows(np.repeat(x, 2, axis=0)[::2]),  # not one row after another
     "file": lambda folder, x: file_rows(folder / "x.npy", x),
     "store": lambda folder, x: stored(folder / "store", x),
     "shards": lambda folder, x: ShardRows(
@@ -106,9 +106,9 @@ def test_the_kernels_are_used_where_they_can_be(tmp_path, monkeypatch):
     used = []
     multiply = rescoring._multiply
     monkeypatch.setattr(rescoring, "_multiply", lambda *arguments: used.append(multiply(*arguments)))
-    for kind in KINDS:
+    for kind, rows_in in KINDS.items():
         (tmp_path / kind).mkdir()
-        rows = KINDS[kind](tmp_path / kind, x)
+        rows = rows_in(tmp_path / kind, x)
         used.clear()
         list_scores(rows, rows, asked, ids)
         assert bool(used) == (kind in KERNEL), kind
