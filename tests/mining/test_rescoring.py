@@ -106,9 +106,9 @@ def test_the_kernels_are_used_where_they_can_be(tmp_path, monkeypatch):
     used = []
     multiply = rescoring._multiply
     monkeypatch.setattr(rescoring, "_multiply", lambda *arguments: used.append(multiply(*arguments)))
-    for kind in KINDS:
+    for kind, rows_in in KINDS.items():
         (tmp_path / kind).mkdir()
-        rows = KINDS[kind](tmp_path / kind, x)
+        rows = rows_in(tmp_path / kind, x)
         used.clear()
         list_scores(rows, rows, asked, ids)
         assert bool(used) == (kind in KERNEL), kind

@@ -262,12 +262,15 @@ def _dataset_batches(data: Any, name: str) -> tuple[list[str], Callable[[Sequenc
         ValueError: It has no rows.
     """
     peeked: Any = None
+    nothing = ValueError(f"{name} has no rows; mining needs pairs of a query and a positive.")
     if hasattr(data, "__len__") and len(data) == 0:
-        raise ValueError(f"{name} has no rows; mining needs pairs of a query and a positive.")
+        raise nothing
     names = None if data.column_names is None else list(data.column_names)
     if names is None:  # a stream that tells the names of its columns with its first rows
         rest = iter(data.iter(batch_size=ROWS))
-        peeked = next(rest, {})
+        peeked = next(rest, None)
+        if peeked is None:
+            raise nothing
         names = list(peeked)
 
     def read(columns: Sequence[str]) -> Iterator[Table]:
@@ -281,7 +284,7 @@ def _dataset_batches(data: Any, name: str) -> tuple[list[str], Callable[[Sequenc
             yield Table(name, list(columns), partial(_column, batch), first=first)
             first += len(batch[columns[0]])
         if not first:
-            raise ValueError(f"{name} has no rows; mining needs texts.")
+            raise nothing
 
     return names, read
 
