@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from lookalike import Filters, mine_hard_negatives
-from lookalike.mining import encoding, mine_embeddings, text_mining
+from lookalike.mining import mine_embeddings, stages, text_mining
 from tests.mining.words import make_columns, read_jsonl, write_jsonl
 from tests.processes import PATIENCE, run_function
 
@@ -178,7 +178,7 @@ def test_embeddings_become_row_numbers(wrote, tmp_path):
         (None, ("--columns", "x,answer"), "has no column 'x'.* query, answer"),
         (None, ("--columns", "query"), "columns must name two columns, .* as in query,answer; got 'query'"),
         (None, ("--no-header",), "pairs.jsonl names its columns itself; only .csv and .tsv files"),
-        (None, ("--split", "test"), "--split chooses a split of a data set, but .*pairs.jsonl is a file"),
+        (None, ("--split", "test"), "--split chooses a split of a data set, but .*pairs.jsonl is read from files"),
         (None, ("--output-format", "triple"), "output_format must be one of 'triplet', .* did you mean 'triplet'"),
         (None, ("--bits", "12"), "bits must be a multiple of 8, got 12; the next one is 16"),
         (None, ("--num-negatives", "0"), "num_negatives must be at least 1, got 0"),
@@ -268,7 +268,10 @@ def without_library(library, *arguments):
 
 @pytest.mark.parametrize("library", ["sentence_transformers", "datasets"])
 def test_a_missing_library_is_named_with_its_command(source, tmp_path, library):
-    given = source if library == "sentence_transformers" else tmp_path
+    given = source
+    if library == "datasets":
+        given = tmp_path / "saved"
+        datasets.Dataset.from_dict(PAIRS).save_to_disk(given)
     shown = run_function(without_library, library, str(given), "--model", "m", "--output", str(tmp_path / "out.jsonl"))
     assert shown.returncode == 2
     assert library in shown.stderr.replace("-", "_")
@@ -299,7 +302,7 @@ def test_interrupted_it_says_what_is_kept(source, model_folder, tmp_path, monkey
         assert (code, err) == (130, "")
         assert said in " ".join(out.split())
     with monkeypatch.context() as patched:
-        patched.setattr("lookalike.mining.sources.read_pairs", stopped)
+        patched.setattr("lookalike.mining.text_sources.open_pairs", stopped)
         code, out, _ = run_here(*arguments[:-1], tmp_path / "other.jsonl")
     assert code == 130
     assert out.endswith("Interrupted before anything was encoded: nothing new is kept.\n")
@@ -320,17 +323,19 @@ def test_the_first_lines_come_before_the_model_is_loaded(source, monkeypatch, ru
 
 
 def test_the_bar_moves_with_every_batch(source, model_folder, monkeypatch, wrote):
-    advanced = []
+    advanced = {}
 
     @contextmanager
-    def recorded(_description, total, *, shown):
+    def recorded(description, total, pieces, *, shown):
         assert shown
-        advanced.append([total])
-        yield SimpleNamespace(advance=advanced[-1].append)
+        steps = advanced[description] = []
+        yield SimpleNamespace(advance=steps.append, count=lambda: None)
+        assert sum(steps) == total
 
-    monkeypatch.setattr(encoding, "progress_bar", recorded)
+    monkeypatch.setattr(stages, "steady_bar", recorded)
     wrote(source, "--model", model_folder, "--output", "out.jsonl", "--batch-size", 10)
-    assert [[total, *filter(None, steps)] for total, *steps in advanced] == [[64, *[10] * 6, 4], [62, *[10] * 6, 2]]
+    assert list(filter(None, advanced["encoding 126 rows"])) == [*[10] * 6, 4, *[10] * 6, 2]
+    assert sum(advanced["searching 3,968 pairs"]) == 62 * 64
 
 
 def test_a_file_in_the_way_of_the_cache_is_reported_in_one_line(source, model_folder, refused, tmp_path):

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from lookalike import mine_hard_negatives
-from lookalike.mining import MiningInterrupted, texts
+from lookalike.mining import MiningInterrupted, text_mining
 from lookalike.utils.files import TEMPORARY
 
 pytest.importorskip("sentence_transformers")
@@ -28,6 +28,7 @@ def test_datasets_reads_the_rows_that_are_returned_otherwise(dataset, model, tmp
     assert sorted(str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file()) == [
         "README.md",
         "data/train-00000-of-00001.parquet",
+        "manifest.json",
         "summary.json",
     ]
     assert not (tmp_path / "mined.cache").exists()
@@ -82,7 +83,7 @@ def test_an_interrupted_run_leaves_no_half_data_set_and_resumes(dataset, model, 
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(texts, "write_card", stop)
+        patch.setattr(text_mining, "write_card", stop)
         with pytest.raises(MiningInterrupted, match="texts are encoded and kept in"):
             mine_hard_negatives(dataset, model, verbose=False, output=folder)
     assert not folder.exists()

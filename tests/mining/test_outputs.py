@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from lookalike import mine_hard_negatives
-from lookalike.mining import MiningInterrupted, Summary, embeddings, mine_embeddings, outputs, store, text_mining
+from lookalike.mining import MiningInterrupted, Summary, embeddings, mine_embeddings, outputs, run, store, text_mining
 from lookalike.mining.store import Store
 from lookalike.utils.files import DiskFullError, UnwritableError
 from lookalike.utils.locks import FolderInUseError, locked
@@ -161,16 +161,28 @@ def test_interrupted_once_the_output_is_complete_it_says_so(mine_to, monkeypatch
         assert output.exists()
 
 
-def test_embeddings_that_are_interrupted_leave_nothing(tmp_path, monkeypatch):
-    monkeypatch.setattr(embeddings, "hardest_positives", stopped)
+def test_embeddings_that_are_interrupted_say_which_cells_are_kept(tmp_path, monkeypatch):
     x = np.random.default_rng(0).standard_normal((40, 16)).astype(np.float32)
+    output = tmp_path / "out.npy"
     arguments = {"labels": np.arange(40) // 2, "bits": 64, "verbose": False}
-    with pytest.raises(MiningInterrupted, match=r"Interrupted: nothing is written\."):
-        mine_embeddings(x, output=tmp_path / "out.npy", **arguments)
-    assert list(tmp_path.iterdir()) == []
-    with pytest.raises(KeyboardInterrupt) as caught:  # without files there is nothing to say
-        mine_embeddings(x, **arguments)
-    assert not isinstance(caught.value, MiningInterrupted)
+    with monkeypatch.context() as patched:
+        patched.setattr(embeddings.NormalizedRows, "blocks", stopped)
+        with pytest.raises(MiningInterrupted, match=r"Interrupted: nothing is written\."):
+            mine_embeddings(x, output=output, **arguments)
+        assert list(tmp_path.iterdir()) == []
+        with pytest.raises(KeyboardInterrupt) as caught:  # without files there is nothing to say
+            mine_embeddings(x, **arguments)
+        assert not isinstance(caught.value, MiningInterrupted)
+    with monkeypatch.context() as patched:
+        patched.setattr(run, "hardest_positives", stopped)  # 3 blocks are hashed and searched
+        with pytest.raises(MiningInterrupted) as caught:
+            mine_embeddings(x, output=output, block=16, **arguments)
+    kept = f"6 cells are done and kept in {cache_of(output)}; the next run resumes from there."
+    assert str(caught.value) == f"Interrupted: {kept}"
+    with monkeypatch.context() as patched:
+        patched.setattr(embeddings.NormalizedRows, "blocks", stopped)
+        mine_embeddings(x, output=output, block=16, **arguments)
+    assert not cache_of(output).exists()
 
 
 def test_one_process_at_a_time_makes_an_output(dataset, model, tmp_path):

@@ -199,7 +199,9 @@ def _mine_texts(options: Options) -> None:
     from dataclasses import replace
 
     from lookalike.mining.formats import has_folders, output_suffixes
+    from lookalike.mining.models import as_model
     from lookalike.mining.outputs import checked_output
+    from lookalike.mining.sources import check_models
     from lookalike.mining.text_sources import open_corpus, open_pairs
     from lookalike.mining.texts import mine_hard_negatives
 
@@ -209,12 +211,13 @@ def _mine_texts(options: Options) -> None:
     model, judge = _model(str(texts.model), options.device), texts.judge
     if judge is not None and _is_imported(judge):
         judge = _imported(judge)
-    pairs = open_pairs(str(options.input), texts.columns, texts.split, header=texts.header)
-    if not texts.header:
-        pairs = replace(pairs, named=("anchor", "positive"))
+    check_models(as_model(model), (texts.cross_encoder, judge), options.device)
     corpus = None
     if texts.corpus is not None:
         corpus = open_corpus(texts.corpus, texts.corpus_column, header=texts.corpus_header)
+    pairs = open_pairs(str(options.input), texts.columns, texts.split, header=texts.header)
+    if not texts.header:
+        pairs = replace(pairs, named=("anchor", "positive"))
     values, known = flatten(options), options_of(Options)
     arguments = {
         n: v for n, v in values.items() if known[n].group not in (None, "embeddings", "work") and n not in READ_HERE

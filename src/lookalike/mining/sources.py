@@ -140,22 +140,25 @@ def load_model(name: str, device: str | None = None, kind: str = "SentenceTransf
             ) from error
 
 
-def check_models(model: Any, cross_encoder: Any, device: str | None, *prompt_names: str | None) -> None:
-    """Refuse models that cannot encode, without loading those that are given by name.
+def check_models(model: Any, others: Sequence[Any], device: str | None, *prompt_names: str | None) -> None:
+    """Refuse models that are not there, without loading those that are given by name.
+
+    Args:
+        model: What encodes.
+        others: What scores pairs of texts.
+        device: Where to put them.
+        prompt_names: Prompts of the model.
 
     Raises:
         FileNotFoundError: There is no such folder.
-        TypeError: The model cannot encode texts.
         ValueError: There is no such device or prompt.
     """
     if device is not None:
         checked_device(device)
-    for each in (model, cross_encoder):
+    for each in (model, *others):
         if isinstance(each, str):
             check_model_path(each)
     if not isinstance(model, str):
-        if not hasattr(model, "encode_query") or not hasattr(model, "encode_document"):
-            raise TypeError(f"model must be a SentenceTransformer or the name of one, got {type(model).__name__}.")
         check_prompts(model, *prompt_names)
 
 

@@ -12,7 +12,7 @@ from lookalike.mining.formats import Layout, has_folders, output_suffixes
 from lookalike.mining.models import as_model
 from lookalike.mining.outputs import checked_output, work_folder
 from lookalike.mining.pipeline import QUERIES
-from lookalike.mining.sources import FROM_TEXTS, check_model_path, check_models
+from lookalike.mining.sources import FROM_TEXTS, check_models
 from lookalike.mining.text_mining import TextMining
 from lookalike.mining.text_sources import TextSource, open_corpus, open_pairs, text_batches
 from lookalike.negatives.filters import Filters
@@ -189,9 +189,7 @@ def mine_hard_negatives(
     path = checked_output(output, output_suffixes(output_format), force=force, folders=has_folders(output_format))
     engine = checked_engine(engine, path, selection, force=force)
     model = as_model(model)
-    check_models(model, cross_encoder, device, query_prompt_name, corpus_prompt_name)
-    if isinstance(judge, str):
-        check_model_path(judge)
+    check_models(model, (cross_encoder, judge), device, query_prompt_name, corpus_prompt_name)
     if path is None:
         optional_import("datasets", *FROM_TEXTS)
     pairs = dataset
