@@ -119,7 +119,9 @@ def open_corpus(source: Any, column: str | None = None, *, header: bool = True) 
         return _dataset_corpus(data, name, column, source_identity(source))
     if all(file.suffix.lower() == LINES for file in files):
         if column is not None or not header:
-            raise ValueError(f"{name} has one text per line and no columns; leave out corpus_column= and corpus_header=False.")
+            raise ValueError(
+                f"{name} has one text per line and no columns; leave out corpus_column= and corpus_header=False."
+            )
         return TextSource(name, (), files_identity(files), lambda: _line_batches(files, name))
     if any(file.suffix.lower() == LINES for file in files):
         raise ValueError(f"{name} holds lines of texts and tables; give one kind of files.")
