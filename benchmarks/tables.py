@@ -180,8 +180,8 @@ def _search_streamed() -> str:
         f"{settings['k']}, pages of {settings['page_rows']:,} codes, all with equal answers. The disk was read at "
         f"{result['disk']['read_bytes_per_second'] / 1e9:.1f} GB/s. Computed from these rates, a search of "
         f"{estimate['codes']:,} codes in themselves takes {estimate['compute_hours']:.1f} hours on {estimate['gpus']} "
-        f"such GPUs, as {estimate['cells']:,} cells; each GPU reads {estimate['read_bytes'] / 1e12:.1f} TB meanwhile, and "
-        f"writes {estimate['written_bytes'] / 1e12:.1f} TB. {gpu['name']}, CUDA {gpu['cuda']}, "
+        f"such GPUs, as {estimate['cells']:,} cells; each GPU reads {estimate['read_bytes'] / 1e12:.1f} TB meanwhile "
+        f"and writes {estimate['written_bytes'] / 1e12:.1f} TB. {gpu['name']}, CUDA {gpu['cuda']}, "
         f"torch {result['versions']['torch']}; from `benchmarks/results/search_streamed.json`."
     )
     return f"{markdown(['reference', 'queries', 'time', 'pairs per second'], rows)}\n\n{note}"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 from lookalike.cli.config import print_config, read_config
 from lookalike.cli.options import flatten, options_of
 from lookalike.cli.parsing import ConfigFile, Device, Flag, Hint, Positional, Without, build, parse_typed
-from lookalike.mining import Format, Search, Selection
+from lookalike.mining import Format, Search, Selection, UnfinishedError
 from lookalike.negatives import Filters
 from lookalike.utils.checks import check_choice, checked_positive
 
@@ -153,6 +153,10 @@ def main(args: list[str]) -> None:
             _mine_texts(options)
         if options.work.shard is not None:
             print(f"Shard {options.work.shard} is done. When all are, write the output with --merge.")
+    except UnfinishedError as unfinished:
+        if options.work.shard is None:
+            raise
+        print(unfinished)
     except KeyboardInterrupt as stopped:
         print(f"\n{str(stopped) or 'Interrupted before anything was encoded: nothing new is kept.'}")
         sys.exit(INTERRUPTED)

@@ -85,11 +85,11 @@ class Shard(Engine):
 
 @dataclass(frozen=True)
 class Merge(Engine):
-    """Does nothing: the shards have done every cell, and only the output is left to be written."""
+    """Finishes the queries that shards have searched, as far as they have not; every other cell is theirs."""
 
-    def each(self, run: Run, cells: Sequence[Cell], advance: Callable[[float], None]) -> Iterator[Cell]:  # noqa: ARG002
-        """Do no cell."""
-        return iter(())
+    def each(self, run: Run, cells: Sequence[Cell], advance: Callable[[float], None]) -> Iterator[Cell]:
+        """Do no cell but those of the last stage."""
+        return InProcess().each(run, [cell for cell in cells if cell.stage == "finish"], advance)
 
 
 def checked_engine(engine: Engine | None, output: Path | None, selection: Selection, *, force: bool) -> Engine:
