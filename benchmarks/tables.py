@@ -477,9 +477,9 @@ def _mine_million() -> str:
     loads = [each["load_before"] for each in result["timed"]]
     note = (
         f"{settings['rows']:,} x {settings['dim']} float32 in a file of {settings['bytes'] / 1e9:.2f} GB, clustered, "
-        f"about four of a label; {settings['bits']} bits, {settings['threads']} threads on {result['machine']['cores']} "
-        f"cores, load {min(loads):.1f} to {max(loads):.1f} as runs began. Found: of the true {settings['num_negatives']} "
-        f"nearest negatives of {settings['sample']} rows{equal}. From `benchmarks/results/mine_million.json`."
+        f"about four of a label; {settings['bits']} bits, {settings['threads']} threads on "
+        f"{result['machine']['cores']} cores, load {min(loads):.1f} to {max(loads):.1f} as runs began. Found: of the true "
+        f"{settings['num_negatives']} nearest negatives of {settings['sample']} rows{equal}. From `benchmarks/results/mine_million.json`."
     )
     header = ["mining", "time", "processor time", "peak memory", "found"]
     return f"{markdown(header, rows)}\n\n{note}"
