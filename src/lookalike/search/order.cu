@@ -39,7 +39,7 @@ __device__ void write_sorted(i64* room, int size, i64 row, int k, int* distances
 extern "C" __global__ void order(
     const i64* keys, const u32* counts, const i64* keys_up_to, int* distances, i64* indices, u32* repairs,
     i64 capacity, i64 room_size, i64 k) {
-    extern __shared__ i64 room[];
+    extern __shared__ __align__(128) i64 room[];
     __shared__ int kept;
     const i64 row = blockIdx.x;
     const u32 count = counts[row];
@@ -73,7 +73,7 @@ extern "C" __global__ void __launch_bounds__(256) repair(
     const u32* queries, const u32* reference, const i64* query_labels, const i64* reference_labels,
     const i64* exclude_offsets, const i64* exclude_ids, const u32* repairs, int* distances, i64* indices,
     i64 num_references, i64 k) {
-    extern __shared__ i64 room[];
+    extern __shared__ __align__(128) i64 room[];
     __shared__ u32 histogram[BITS + 1];
     __shared__ __align__(16) u32 code[WORDS];
     __shared__ int level, missing, kept, warp_ties[8];
