@@ -197,6 +197,14 @@ inline uint32_t __reduce_or_sync(uint32_t, uint32_t value) {
         return bits;
     });
 }
+inline uint32_t __reduce_min_sync(uint32_t, uint32_t value) {
+    return emulator::exchange(&value, 1, [](auto& table) {
+        uint32_t least = table[0][0];
+        for (auto& lane : table) least = std::min(least, lane[0]);
+        return least;
+    });
+}
+inline uint32_t __reduce_max_sync(uint32_t mask, uint32_t value) { return ~__reduce_min_sync(mask, ~value); }
 inline uint32_t __ballot_sync(uint32_t, bool value) {
     const uint32_t word = value;
     return emulator::exchange(&word, 1, [](auto& table) {
@@ -208,6 +216,16 @@ inline uint32_t __ballot_sync(uint32_t, bool value) {
 inline bool __any_sync(uint32_t mask, bool value) { return __ballot_sync(mask, value) != 0; }
 inline uint32_t __shfl_sync(uint32_t, uint32_t value, int from) {
     return emulator::exchange(&value, 1, [from](auto& table) { return table[from][0]; });
+}
+template <class Type>
+Type __shfl_xor_sync(uint32_t, Type value, int mask) {
+    uint32_t words[2] = {};
+    std::memcpy(words, &value, sizeof value);
+    return emulator::exchange(words, 2, [mask](auto& table) {
+        Type other;
+        std::memcpy(&other, table[(threadIdx.x % 32) ^ mask], sizeof other);
+        return other;
+    });
 }
 
 // mma.m16n8k256 with .b1 operands and .and.popc, element by element as the PTX manual places them; bit i of a fragment

@@ -71,6 +71,7 @@ HOPPER = (9, 0)  # the compute capability that has asynchronous products of bits
 MAX_BITS = 32 * max(SHAPES)
 MAX_K = 4096  # neighbours that can be sorted in the shared memory of any device
 GROUPS, PLACE_BITS, CHUNK = 512, 19, 2048  # as in survey.cu and scan.cu
+LANE_ROOM = 2048  # keys in shared memory with which warps put four lists in order
 ALIGNMENT = 2048  # columns to which weights, parts and marks are padded
 DIRECT = 4096  # rows up to which a reference is searched without a sample
 DEVIATIONS = 3.5  # standard deviations by which a limit is wider than needed on average
@@ -200,10 +201,10 @@ class _Search:
             if sample is not None:
                 self._limit(rows, sample, keys, limits)
             self._scan(rows, limits, keys, counts)
-            room = min(_power_of_two(capacity), max(_power_of_two(k), 1024))
+            room = max(LANE_ROOM, min(_power_of_two(capacity), _power_of_two(k)))
             self._launch(
                 "order",
-                (size, 1),
+                (-(-size // 4), 1),
                 128,
                 keys,
                 counts,
@@ -211,9 +212,11 @@ class _Search:
                 distances[rows],
                 indices[rows],
                 repairs,
+                size,
                 capacity,
                 room,
                 k,
+                (self.request.num_references - 1).bit_length(),
                 shared=8 * room,
             )
             self._launch(
