@@ -5,6 +5,7 @@
 #include <ucontext.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -21,6 +22,8 @@
 struct alignas(8) int2 { int x, y; };
 struct alignas(8) uint2 { unsigned x, y; };
 struct alignas(16) uint4 { unsigned x, y, z, w; };
+struct alignas(16) int4 { int x, y, z, w; };
+struct alignas(16) float4 { float x, y, z, w; };
 struct dim3 { unsigned x = 1, y = 1, z = 1; };
 
 dim3 threadIdx, blockIdx, blockDim, gridDim;
@@ -39,8 +42,9 @@ struct Thread {
 std::vector<Thread> threads;
 std::vector<std::vector<char>> stacks;
 jmp_buf scheduler;
-Meeting block, warps[32];
+Meeting block, warps[32], warpgroups[8];
 uint32_t slots[2][32][32][8];  // two tables per warp, on which its lanes put words
+uint32_t rows[8][128][4];  // a table per warpgroup
 unsigned current;
 void (*entry)(const long long*);
 const long long* entry_arguments;
@@ -91,6 +95,7 @@ inline void run_block(unsigned size) {
     stacks.resize(std::max<size_t>(stacks.size(), size), std::vector<char>(1 << 16));
     block = {size};
     for (auto& warp : warps) warp = {32};
+    for (auto& warpgroup : warpgroups) warpgroup = {128};
     for (unsigned i = 0; i < size; ++i) {
         ucontext_t& beginning = threads[i].beginning;
         getcontext(&beginning);
@@ -151,6 +156,19 @@ inline int __popc(uint32_t x) { return __builtin_popcount(x); }
 inline int __ffs(uint32_t x) { return __builtin_ffs((int)x); }
 inline int __clz(int x) { return x ? __builtin_clz((unsigned)x) : 32; }
 inline uint32_t __funnelshift_l(uint32_t low, uint32_t high, int n) { return high << n | low >> (32 - n); }
+inline uint32_t __byte_perm(uint32_t x, uint32_t y, uint32_t selector) {
+    const uint64_t bytes = (uint64_t)y << 32 | x;
+    uint32_t found = 0;
+    for (int i = 0; i < 4; ++i) found |= (uint32_t)(bytes >> 8 * (selector >> 4 * i & 7) & 255) << 8 * i;
+    return found;
+}
+inline uint32_t __float_as_uint(float x) { return std::bit_cast<uint32_t>(x); }
+inline int __float_as_int(float x) { return std::bit_cast<int>(x); }
+inline float __fadd_rd(float x, float y) {
+    const double sum = (double)x + y;  // exact for the numbers that kernels add
+    const float nearest = (float)sum;
+    return nearest > sum ? std::nextafterf(nearest, -INFINITY) : nearest;
+}
 template <class Type>
 Type atomicAdd(Type* address, Type value) { return std::exchange(*address, *address + value); }
 
@@ -172,6 +190,21 @@ inline uint32_t __reduce_add_sync(uint32_t, uint32_t value) {
         return sum;
     });
 }
+inline uint32_t __reduce_or_sync(uint32_t, uint32_t value) {
+    return emulator::exchange(&value, 1, [](auto& table) {
+        uint32_t bits = 0;
+        for (auto& lane : table) bits |= lane[0];
+        return bits;
+    });
+}
+inline uint32_t __reduce_min_sync(uint32_t, uint32_t value) {
+    return emulator::exchange(&value, 1, [](auto& table) {
+        uint32_t least = table[0][0];
+        for (auto& lane : table) least = std::min(least, lane[0]);
+        return least;
+    });
+}
+inline uint32_t __reduce_max_sync(uint32_t mask, uint32_t value) { return ~__reduce_min_sync(mask, ~value); }
 inline uint32_t __ballot_sync(uint32_t, bool value) {
     const uint32_t word = value;
     return emulator::exchange(&word, 1, [](auto& table) {
@@ -183,6 +216,16 @@ inline uint32_t __ballot_sync(uint32_t, bool value) {
 inline bool __any_sync(uint32_t mask, bool value) { return __ballot_sync(mask, value) != 0; }
 inline uint32_t __shfl_sync(uint32_t, uint32_t value, int from) {
     return emulator::exchange(&value, 1, [from](auto& table) { return table[from][0]; });
+}
+template <class Type>
+Type __shfl_xor_sync(uint32_t, Type value, int mask) {
+    uint32_t words[2] = {};
+    std::memcpy(words, &value, sizeof value);
+    return emulator::exchange(words, 2, [mask](auto& table) {
+        Type other;
+        std::memcpy(&other, table[(threadIdx.x % 32) ^ mask], sizeof other);
+        return other;
+    });
 }
 
 // mma.m16n8k256 with .b1 operands and .and.popc, element by element as the PTX manual places them; bit i of a fragment

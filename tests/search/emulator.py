@@ -13,7 +13,7 @@ import torch
 from lookalike.search import cuda, nvrtc
 
 HERE = Path(__file__).parent
-NAMES = ("weigh", "survey", "survey_marked", "limits", "filter", "order", "repair")
+NAMES = ("prepare", "draw", "survey", "survey_marked", "limits", "filter", "order", "repair")
 COMPILER = shutil.which("g++")
 
 
@@ -43,8 +43,10 @@ def _word(value):
 
 @cache
 def emulated_kernels(macros, folder):
-    source = "\n".join((Path(nvrtc.__file__).parent / name).read_text() for name in nvrtc.SOURCES)
-    source = source.replace("extern __shared__ i64 room[];", "i64* room = dynamic_memory;")
+    sources = Path(nvrtc.__file__).parent
+    files = [HERE / "warpgroup.hpp" if name == "warpgroup.cu" else sources / name for name in nvrtc.SOURCES]
+    source = "\n".join(file.read_text() for file in files)
+    source = source.replace("extern __shared__ __align__(128) i64 room[];", "i64* room = dynamic_memory;")
     for instruction, same in (
         ("mma", "multiply_add_emulated(sum, a, b0, b1);"),
         ("{ .reg .pred differ", "if (x != y) top = max(top, value);"),
@@ -66,8 +68,9 @@ def emulated_kernels(macros, folder):
     return EmulatedKernels(ctypes.CDLL(path.with_suffix(".so")))
 
 
-def install(monkeypatch, folder):
+def install(monkeypatch, folder, capability=(8, 0)):
     """Let the `cuda` backend run here: tensors of the CPU, emulated kernels."""
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: capability)
     monkeypatch.setattr(cuda, "load_kernels", lambda macros, _: emulated_kernels(macros, folder))
     monkeypatch.setattr(cuda, "_affordable", lambda _: 1 << 28)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)

@@ -66,6 +66,9 @@ AWKWARD = [
 ]
 
 
+CAPABILITIES = [(8, 0), cuda.HOPPER]  # which scan the reference in different ways
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     if emulator.COMPILER is None:
@@ -73,16 +76,18 @@ def folder(tmp_path_factory):
     return tmp_path_factory.mktemp("emulated")
 
 
+@pytest.mark.parametrize("capability", CAPABILITIES)
 @pytest.mark.parametrize("name", AWKWARD)
-def test_emulated_kernels_are_exact(monkeypatch, folder, name):
-    emulator.install(monkeypatch, folder)
+def test_emulated_kernels_are_exact(monkeypatch, folder, name, capability):
+    emulator.install(monkeypatch, folder, capability)
     asked = awkward(name, 4099, 128, 12)
     assert_same(cuda._Search(asked).run(), plain.topk(asked))
 
 
+@pytest.mark.parametrize("capability", CAPABILITIES)
 @pytest.mark.parametrize("bits", [8, 128, 200, 256, 512, 768, 1024, 1536, 2048])
-def test_emulated_products_of_every_length(monkeypatch, folder, bits):
-    emulator.install(monkeypatch, folder)
+def test_emulated_products_of_every_length(monkeypatch, folder, bits, capability):
+    emulator.install(monkeypatch, folder, capability)
     monkeypatch.setattr(cuda, "DIRECT", 600)
     asked = awkward("labels", 1021, bits, 5)
     assert cuda.make_plan(70, 1021, 5, 1 << 20).run
@@ -91,10 +96,11 @@ def test_emulated_products_of_every_length(monkeypatch, folder, bits):
     assert_same(cuda._Search(few).run(), plain.topk(few))
 
 
+@pytest.mark.parametrize("capability", CAPABILITIES)
 @pytest.mark.parametrize("deviations", [-2.4, 120.0])
-def test_emulated_repair(monkeypatch, folder, deviations):
+def test_emulated_repair(monkeypatch, folder, deviations, capability):
     """Limits so tight that lists come up short, and so wide that they run over."""
-    emulator.install(monkeypatch, folder)
+    emulator.install(monkeypatch, folder, capability)
     plan = cuda.make_plan(70, 4099, 12, 1 << 20)
     monkeypatch.setattr(cuda, "DEVIATIONS", deviations)
     monkeypatch.setattr(cuda, "make_plan", lambda *_: plan)
@@ -164,22 +170,25 @@ def assert_cheap(asked, num_distinct):
     assert search.kernels.examined < asked.num_queries * (1.1 * ties + 100)
 
 
+@pytest.mark.parametrize("capability", CAPABILITIES)
 @pytest.mark.parametrize("bits", [128, 512, 1024])
 @pytest.mark.parametrize("num_distinct", [1, 40])
-def test_repeated_codes_cost_no_more_than_others(monkeypatch, folder, num_distinct, bits):
-    emulator.install(monkeypatch, folder)
+def test_repeated_codes_cost_no_more_than_others(monkeypatch, folder, num_distinct, bits, capability):
+    emulator.install(monkeypatch, folder, capability)
     assert_cheap(repeated(num_distinct, bits), num_distinct)
 
 
-def test_repeated_codes_of_odd_weight_cost_no_more_than_others(monkeypatch, folder):
-    emulator.install(monkeypatch, folder)
+@pytest.mark.parametrize("capability", CAPABILITIES)
+def test_repeated_codes_of_odd_weight_cost_no_more_than_others(monkeypatch, folder, capability):
+    emulator.install(monkeypatch, folder, capability)
     assert_cheap(repeated(1, 512, odd=True), 1)
 
 
+@pytest.mark.parametrize("capability", CAPABILITIES)
 @pytest.mark.parametrize("filters", ["all labels differ", "few labels", "exclude"])
 @pytest.mark.parametrize("num_distinct", [1, 40])
-def test_repeated_codes_with_filters_cost_no_more_than_others(monkeypatch, folder, num_distinct, filters):
-    emulator.install(monkeypatch, folder)
+def test_repeated_codes_with_filters_cost_no_more_than_others(monkeypatch, folder, num_distinct, filters, capability):
+    emulator.install(monkeypatch, folder, capability)
     assert_cheap(repeated(num_distinct, 512, filters=filters), num_distinct)
 
 
@@ -191,8 +200,7 @@ def test_samples_of_equal_codes_give_limits_that_hold(monkeypatch, folder, n, k)
     search = cuda._Search(checked_request(codes[:1].clone(), codes, k))
     limits = torch.zeros(1, dtype=torch.int64)
     keys = torch.zeros(1, search.plan.capacity, dtype=torch.int64)
-    weights = search._weights(search.reference)
-    search._limit(slice(0, 1), 1, search._sample(weights), weights[:1], keys, limits)
+    search._limit(slice(0, 1), search._sample(), keys, limits)
     assert k <= int(limits[0]) + 1 <= search.plan.capacity
 
 
@@ -262,13 +270,13 @@ def test_memory_bounds_the_tiles():
         assert plan.tile == 1 or plan.tile * plan.capacity * 8 <= memory
 
 
-@pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90", "sm_90a"])
 @pytest.mark.parametrize("words", cuda.SHAPES)
 def test_kernels_compile(monkeypatch, tmp_path, words, arch):
     pytest.importorskip("cuda.core", exc_type=ImportError)
     pytest.importorskip("cuda.bindings.nvrtc", exc_type=ImportError)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    macros = (("WORDS", words), *((name.upper(), value) for name, value in cuda.SHAPES[words]._asdict().items()))
+    macros = cuda.macros_of(words, cuda.HOPPER_SHAPES[words] if arch == "sm_90a" else None)
     try:
         cubin = nvrtc.cubin_of(macros, arch)
     except RuntimeError as error:  # bindings without the library

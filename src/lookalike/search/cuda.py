@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
@@ -48,9 +49,32 @@ SHAPES = {  # by words of 32 bits; codes are padded to the next length
     48: Shape(2, 4, 3),
     64: Shape(2, 4, 3),
 }
+
+
+class HopperShape(NamedTuple):
+    """The layout of the scan on GPUs of compute capability 9.0, for one code length: macros of the kernels."""
+
+    warpgroups: int  # per block
+    stripes: int  # of 64 queries, which a warpgroup holds in registers
+    blocks: int  # per multiprocessor, which bounds the registers
+    stage: int  # columns in shared memory at a time; another stage of them is on its way
+
+
+HOPPER_SHAPES = {
+    4: HopperShape(2, 2, 2, 2048),
+    8: HopperShape(2, 2, 2, 1024),
+    16: HopperShape(2, 2, 2, 512),
+    24: HopperShape(4, 1, 1, 512),
+    32: HopperShape(4, 1, 1, 512),
+    48: HopperShape(4, 1, 1, 256),
+    64: HopperShape(4, 1, 1, 256),
+}
+HOPPER = (9, 0)  # the compute capability that has asynchronous products of bits
 MAX_BITS = 32 * max(SHAPES)
 MAX_K = 4096  # neighbours that can be sorted in the shared memory of any device
 GROUPS, PLACE_BITS, CHUNK, ID_BITS = 512, 19, 2048, 40  # as in the kernels
+LANE_ROOM = 2048  # keys in shared memory with which warps put four lists in order
+ALIGNMENT = 2048  # columns to which weights, parts and marks are padded
 DIRECT = 4096  # rows up to which a reference is searched without a sample
 DEVIATIONS = 3.5  # standard deviations by which a limit is wider than needed on average
 SCARCER = 8  # how many times smaller the sample is where the request has limits
@@ -111,6 +135,35 @@ def make_plan(num_queries: int, n: int, asked: int, memory: int, scarcer: int = 
     return Plan(capacity, run, -(-num_queries // tiles))
 
 
+@lru_cache(maxsize=8)
+def sampled_rows(n: int, size: int, device: torch.device, _stream: int) -> tuple[Tensor, Tensor]:
+    """Draw one row at random from each of `size` equal stretches of n rows; return their ids and their order.
+
+    Rows are assigned to groups at random, because data are often sorted and a group names only one row. The next search
+    of as many rows on the same stream uses the same sample.
+    """
+    places = torch.arange(size, device=device)
+    first, after = places * n // size, (places + 1) * n // size
+    ids = first + (places * 0x9E3779B1 >> 7) % (after - first)
+    order = torch.randperm(size, generator=torch.Generator(device).manual_seed(0), device=device)
+    return ids, order.to(torch.int32)
+
+
+def macros_of(words: int, hopper: HopperShape | None) -> tuple[tuple[str, int], ...]:
+    """Return what to define for a code length, for Hopper or for any GPU."""
+    macros = {"words": words, **SHAPES[words]._asdict()}
+    if hopper is not None:
+        macros |= {"hopper": 1, **hopper._asdict()}
+    return tuple((name.upper(), value) for name, value in macros.items())
+
+
+class _Codes(NamedTuple):
+    words: Tensor  # int32 [n, words]
+    weights: Tensor  # int32 [n], padded
+    parts: Tensor | None  # int32 [n], padded: what a column adds to a sum; only of the reference
+    marks: Tensor | None  # int32 [n], padded: labels in 32 bits
+
+
 class _Sample(NamedTuple):
     codes: Tensor  # int32 [samples, words]
     offsets: Tensor  # int32 [samples], the column's part of closeness << PLACE_BITS | place
@@ -124,66 +177,43 @@ class _Search:
         self.device = request.query.device
         self.words = next(words for words in SHAPES if request.bits <= 32 * words)
         self.shape = SHAPES[self.words]
-        macros = {"words": self.words, **self.shape._asdict()}
         index = torch.cuda.current_device()
-        self.kernels: Kernels = load_kernels(tuple((name.upper(), value) for name, value in macros.items()), index)
+        self.hopper = HOPPER_SHAPES[self.words] if torch.cuda.get_device_capability(index) == HOPPER else None
+        self.kernels: Kernels = load_kernels(macros_of(self.words, self.hopper), index)
         self.processors = torch.cuda.get_device_properties(index).multi_processor_count
-        self.query = _padded(request.query, self.words, 1)
-        shared = request.reference is request.query and len(self.query) % 8 == 0
-        self.reference = self.query if shared else _padded(request.reference, self.words, 8)
         memory = _affordable(self.device) if request.memory is None else request.memory
         self.spare = 0  # excluded rows per query that limits allow for, at most
         if request.exclude is not None:
             self.spare = max(request.k, 2 * len(request.exclude[1]) // request.num_queries)
         asked, scarcer = request.k + self.spare, 1 if request.limits is None else SCARCER
         self.plan = make_plan(request.num_queries, request.num_references, asked, memory, scarcer)
+        self.wide_labels = torch.zeros(1, dtype=torch.int32, device=self.device)
+        shared = request.reference is request.query and request.reference_labels is request.query_labels
+        self.reference = self._prepared(request.reference, request.reference_labels, True)
+        self.query = self.reference if shared else self._prepared(request.query, request.query_labels, False)
 
     def run(self) -> Neighbours:
-        q, n, k = self.request.num_queries, self.request.num_references, self.request.k
+        q, k = self.request.num_queries, self.request.k
         distances = torch.empty(q, k, dtype=torch.int32, device=self.device)
         indices = torch.empty(q, k, dtype=torch.int64, device=self.device)
-        weights = self._weights(self.reference)
-        query_weights = weights if self.reference is self.query else self._weights(self.query)
-        halves = -((weights + 1) >> 1)
-        sample = self._sample(weights) if self.plan.run else None
+        sample = self._sample() if self.plan.run else None
         bounds = None if self.request.limits is None else ((self.request.limits.long() + 1) << ID_BITS) - 1
         tile, capacity = min(self.plan.tile, q), self.plan.capacity
         keys = torch.empty(tile, capacity, dtype=torch.int64, device=self.device)
         limits = torch.full((tile,), torch.iinfo(torch.int64).max, device=self.device)
         for rows in _slices(q, tile):
             size = rows.stop - rows.start
-            blocks = -(-size // (16 * self.shape.tiles * self.shape.warps))
-            filters = self._filters(rows)
-            counts = torch.zeros(tile, dtype=torch.int32, device=self.device)
-            repairs = torch.zeros(1 + tile, dtype=torch.int32, device=self.device)
+            counts, repairs = torch.zeros(2 * size + 1, dtype=torch.int32, device=self.device).split((size, size + 1))
             if sample is not None:
-                self._limit(rows, blocks, sample, query_weights[rows], keys, limits)
+                self._limit(rows, sample, keys, limits)
             given = None if bounds is None else bounds[rows]
             if given is not None:
                 limits[:size] = given if sample is None else torch.minimum(limits[:size], given)
-            span = self._span(blocks)
-            self._launch(
-                "filter",
-                (blocks, -(-n // span)),
-                32 * self.shape.warps,
-                self.query[rows],
-                self.reference,
-                query_weights[rows],
-                weights,
-                halves,
-                limits,
-                *filters,
-                keys,
-                counts,
-                size,
-                n,
-                capacity,
-                span,
-            )
-            room = min(_power_of_two(capacity), max(_power_of_two(k), 1024))
+            self._scan(rows, limits, keys, counts)
+            room = max(LANE_ROOM, min(_power_of_two(capacity), _power_of_two(k)))
             self._launch(
                 "order",
-                (size, 1),
+                (-(-size // 4), 1),
                 128,
                 keys,
                 counts,
@@ -192,44 +222,43 @@ class _Search:
                 distances[rows],
                 indices[rows],
                 repairs,
+                size,
                 capacity,
                 room,
                 k,
+                (self.request.num_references - 1).bit_length(),
                 shared=8 * room,
             )
             self._launch(
                 "repair",
                 (4 * self.processors, 1),
                 256,
-                self.query[rows],
-                self.reference,
-                *filters,
+                self.query.words[rows],
+                self.reference.words,
+                *self._filters(rows),
                 repairs,
                 given,
                 distances[rows],
                 indices[rows],
-                n,
+                self.request.num_references,
                 k,
                 shared=8 * _power_of_two(k),
             )
         return Neighbours(distances, indices)
 
-    def _limit(
-        self, rows: slice, blocks: int, sample: _Sample, query_weights: Tensor, keys: Tensor, limits: Tensor
-    ) -> None:
+    def _limit(self, rows: slice, sample: _Sample, keys: Tensor, limits: Tensor) -> None:
         """Compute the limits of some queries, using their lists, still empty, for the best of each group."""
         size, stride = rows.stop - rows.start, 2 * self.plan.capacity
-        labels = self.request.query_labels
-        marks = None if labels is None else _marks(labels[rows])
+        blocks = -(-size // (16 * self.shape.tiles * self.shape.warps))
         parts = min(GROUPS // 8, -(-8 * self.processors // blocks))
         self._launch(
-            "survey" if marks is None else "survey_marked",
+            "survey" if sample.marks is None else "survey_marked",
             (blocks, parts),
             32 * self.shape.warps,
-            self.query[rows],
+            self.query.words[rows],
             sample.codes,
             sample.offsets,
-            marks,
+            _part(self.query.marks, rows),
             sample.marks,
             keys,
             size,
@@ -242,7 +271,7 @@ class _Search:
             (-(-size // 8), 1),
             256,
             keys,
-            query_weights,
+            self.query.weights[rows],
             sample.ids,
             exclude_offsets,
             limits,
@@ -254,23 +283,62 @@ class _Search:
             float(DEVIATIONS),
         )
 
-    def _sample(self, weights: Tensor) -> _Sample:
-        """Draw one row at random from each of many equal stretches of the reference.
+    def _scan(self, rows: slice, limits: Tensor, keys: Tensor, counts: Tensor) -> None:
+        """Append the keys of all rows within the limits to the lists."""
+        size, n, shape = rows.stop - rows.start, self.request.num_references, self.hopper
+        if shape is None:
+            height, step, block, shared = 16 * self.shape.tiles * self.shape.warps, CHUNK, 32 * self.shape.warps, 0
+            parts = (self.reference.weights, self.reference.parts)
+        else:
+            height, step, block = 64 * shape.stripes * shape.warpgroups, shape.stage, 128 * shape.warpgroups
+            shared = 2 * (self.words // 4 * (16 * step + 32) + 8 * step)
+            marks = _part(self.query.marks, rows)
+            parts = (self.reference.parts, marks, self.reference.marks, self.wide_labels)
+        blocks = -(-size // height)
+        span = self._span(blocks, step)
+        self._launch(
+            "filter",
+            (blocks, -(-n // span)),
+            block,
+            self.query.words[rows],
+            self.reference.words,
+            self.query.weights[rows],
+            *parts,
+            limits,
+            *self._filters(rows),
+            keys,
+            counts,
+            size,
+            n,
+            self.plan.capacity,
+            span,
+            shared=shared,
+        )
 
-        Rows are assigned to groups at random, because data are often sorted and a group names only one row.
-        """
-        n, size = self.request.num_references, GROUPS * self.plan.run
-        places = torch.arange(size, device=self.device)
-        first, after = places * n // size, (places + 1) * n // size
-        ids = first + (places * 0x9E3779B1 >> 7) % (after - first)
-        order = torch.randperm(size, generator=torch.Generator(self.device).manual_seed(0), device=self.device)
-        labels = self.request.reference_labels
-        drawn = ids[order]
-        offsets = (1 << PLACE_BITS) - 1 - order
-        if self.words > min(SHAPES):
-            offsets = offsets - (weights[drawn] << PLACE_BITS)
-        marks = None if labels is None else _marks(labels[drawn])
-        return _Sample(self.reference[drawn], offsets.to(torch.int32), marks, ids)
+    def _prepared(self, codes: Tensor, labels: Tensor | None, is_reference: bool) -> _Codes:
+        words = _padded(codes, self.words, 8 if is_reference and self.hopper is None else 1)
+        padded = -(-len(codes) // ALIGNMENT) * ALIGNMENT
+
+        def column() -> Tensor:
+            return torch.empty(padded, dtype=torch.int32, device=self.device)
+
+        prepared = _Codes(words, column(), column() if is_reference else None, None if labels is None else column())
+        self._launch(
+            "prepare", (padded // 256, 1), 256, words, labels, *prepared[1:], self.wide_labels, len(codes), padded
+        )
+        return prepared
+
+    def _sample(self) -> _Sample:
+        """Copy the sample of the reference, in the order of its groups."""
+        size = GROUPS * self.plan.run
+        ids, order = sampled_rows(self.request.num_references, size, self.device, _stream(self.device))
+        marks = None if self.reference.marks is None else torch.empty(size, dtype=torch.int32, device=self.device)
+        codes = torch.empty(size, self.words, dtype=torch.int32, device=self.device)
+        sample = _Sample(codes, torch.empty(size, dtype=torch.int32, device=self.device), marks, ids)
+        drawn = (ids, order, sample.codes, sample.offsets, sample.marks)
+        reference = (self.reference.words, self.reference.weights, self.reference.marks)
+        self._launch("draw", (-(-size * self.words // 1024), 1), 256, *reference, *drawn, size)
+        return sample
 
     def _filters(self, rows: slice) -> tuple[Tensor | None, ...]:
         """Return labels and exclude lists of some queries, as the kernels take them."""
@@ -282,16 +350,11 @@ class _Search:
             ids,
         )
 
-    def _weights(self, codes: Tensor) -> Tensor:
-        weights = torch.empty(len(codes), dtype=torch.int32, device=self.device)
-        self._launch("weigh", (-(-len(codes) // 256), 1), 256, codes, weights, len(codes))
-        return weights
-
-    def _span(self, blocks: int) -> int:
+    def _span(self, blocks: int, step: int) -> int:
         """Return the columns per block: enough blocks for an even load, few enough to be worth starting."""
         n = self.request.num_references
         span = n * blocks // (64 * self.processors)
-        return min(max(2 * CHUNK, -(-span // CHUNK) * CHUNK, -(-n // (65535 * CHUNK)) * CHUNK), 1 << 24)
+        return min(max(2 * step, -(-span // step) * step, -(-n // (65535 * step)) * step), 1 << 24)
 
     def _launch(
         self, name: str, grid: tuple[int, int], block: int, *arguments: Tensor | float | None, shared: int = 0
@@ -309,15 +372,18 @@ def _padded(codes: Tensor, words: int, multiple: int) -> Tensor:
     return padded.view(torch.int32)
 
 
-def _marks(labels: Tensor) -> Tensor:
-    """Hash labels to int32; different labels rarely share a mark."""
-    return (labels ^ (labels >> 32)).to(torch.int32)
+def _part(column: Tensor | None, rows: slice) -> Tensor | None:
+    return None if column is None else column[rows]
 
 
 def _affordable(device: torch.device) -> int:
     """Return the bytes of working memory to use: at most half of what is free."""
     unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
     return min(MEMORY, (torch.cuda.mem_get_info(device)[0] + unused) // 2)
+
+
+def _stream(device: torch.device) -> int:
+    return torch.cuda.current_stream(device).cuda_stream if device.type == "cuda" else 0
 
 
 def _slices(length: int, step: int) -> Iterator[slice]:

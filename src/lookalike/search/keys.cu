@@ -18,6 +18,11 @@ constexpr int ROWS = 16 * TILES;
 constexpr int ID_BITS = 40;
 constexpr i64 UNLIMITED = 0x7fffffffffffffff;
 
+template <bool VALUE>
+struct Choice {
+    static constexpr bool value = VALUE;
+};
+
 struct Filters {  // rows to leave out; each pair of pointers may be null
     const i64 *query_labels, *reference_labels, *exclude_offsets, *exclude_ids;
 

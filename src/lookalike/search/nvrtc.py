@@ -13,7 +13,18 @@ import torch
 
 from lookalike.utils.files import cache_folder, replacing
 
-SOURCES = ("keys.cu", "hamming.cu", "survey.cu", "order.cu")  # joined in this order
+SOURCES = (  # joined in this order
+    "keys.cu",
+    "lists.cu",
+    "hamming.cu",
+    "scan.cu",
+    "warpgroup.cu",
+    "hopper.cu",
+    "survey.cu",
+    "prepare.cu",
+    "order.cu",
+)
+SHARED = 48 << 10  # bytes of shared memory that a block gets unasked
 LEGACY_STREAM = 1  # the driver's name for the default stream; a null handle may mean a closed stream
 
 
@@ -24,11 +35,14 @@ class Kernels:
         self._core = cuda_core()
         self._code = self._core.ObjectCode.from_cubin(cubin)
         self._kernels: dict[str, Any] = {}
+        self._enlarged: set[tuple[str, int]] = set()
 
     def launch(self, name: str, grid: tuple[int, int], block: int, *arguments: Any, shared: int = 0) -> None:
         """Launch a kernel; tensors are passed by address, None as a null pointer, integers as 64 bits."""
         if name not in self._kernels:
             self._kernels[name] = self._code.get_kernel(name)
+        if shared > SHARED:
+            self._enlarge(name, shared)
         handle = torch.cuda.current_stream().cuda_stream
         self._core.launch(
             self._core.Stream.from_handle(handle or LEGACY_STREAM),
@@ -37,12 +51,24 @@ class Kernels:
             *map(_argument, arguments),
         )
 
+    def _enlarge(self, name: str, shared: int) -> None:
+        """Let a kernel have more shared memory on the current device than it gets unasked."""
+        device = torch.cuda.current_device()
+        if (name, device) in self._enlarged:
+            return
+        driver = importlib.import_module("cuda.bindings.driver")
+        attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+        (error,) = driver.cuKernelSetAttribute(attribute, shared, self._kernels[name]._handle, device)
+        if int(error):
+            raise RuntimeError(f"This GPU does not give a kernel {shared} bytes of shared memory ({error.name}).")
+        self._enlarged.add((name, device))
+
 
 def load_kernels(macros: tuple[tuple[str, int], ...], device: int) -> Kernels:
     """Load the kernels for these macros and this device, which becomes this thread's current device."""
     cuda_core().Device(device).set_current()
     major, minor = torch.cuda.get_device_capability(device)
-    return _loaded(macros, f"sm_{major}{minor}")
+    return _loaded(macros, f"sm_{major}{minor}" + ("a" if "HOPPER" in dict(macros) else ""))
 
 
 @cache

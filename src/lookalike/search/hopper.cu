@@ -1,0 +1,182 @@
+// The scan of the reference on Hopper (sm_90a). Codes are staged in shared memory, whence warpgroups multiply them.
+
+#ifdef HOPPER
+constexpr int THREADS = 128 * WARPGROUPS;
+constexpr int LEAD = 16 * STAGE + 32;  // from 16 bytes of a code to the next, of a stage; 32 against bank conflicts
+constexpr int CHUNKS = WORDS / 4;
+constexpr int STAGE_BYTES = CHUNKS * LEAD + 8 * STAGE;  // codes, parts, marks
+constexpr int REFUSAL_COST = 512;  // comparing the labels of this many pairs costs as much as one refused hit
+
+// A sum is a float until products are added to its bits. It starts at START + (limit - weight(x) - weight(y)) / 2,
+// rounded down, and reaches START for rows up to the limit, because h = weight(x) + weight(y) - 2 and(x, y). From START on
+// and nowhere below, down to NEVER, bit FLAG is set. Parts of row and column are exact, and so is the sum.
+constexpr u32 FLAG = 1 << 20;
+constexpr float ROW_START = 1 << 22, COLUMN_START = (1 << 22) + FLAG, NEVER = -(1 << 18);
+constexpr u32 START_NEVER = 0x4b000000 + (FLAG >> 1);
+
+__device__ __forceinline__ int part_of(int weight) { return __float_as_int(COLUMN_START - 0.5f * weight); }
+__device__ __forceinline__ int part_of_none() { return __float_as_int(COLUMN_START + NEVER); }
+
+struct Stage {
+    char* codes;
+
+    __device__ float* parts() const { return reinterpret_cast<float*>(codes + CHUNKS * LEAD); }
+    __device__ int* marks() const { return reinterpret_cast<int*>(parts() + STAGE); }
+
+    // Lets a lane's columns lie side by side, four by four: column 4 t + 2 j + i % 2 of sixteen is multiplied as
+    // 8 j + 2 t + i % 2.
+    __device__ static int place_of(int column) {
+        return (column & ~15) | (column & 2) << 2 | (column >> 1 & 6) | (column & 1);
+    }
+
+    // Starts to copy `columns` columns, rounded up to whole products; the last is repeated.
+    __device__ void fill(const u32* reference, const int* all_parts, const int* all_marks, i64 from, int columns) const {
+        const int padded = (columns + WIDTH - 1) / WIDTH * WIDTH;
+        for (int i = threadIdx.x; i < CHUNKS * padded; i += THREADS) {
+            const int column = i / CHUNKS, chunk = i % CHUNKS;
+            copy_16_bytes(
+                codes + chunk * LEAD + 16 * place_of(column),
+                reference + (from + min(column, columns - 1)) * WORDS + 4 * chunk);
+        }
+        for (int i = 4 * threadIdx.x; i < padded; i += 4 * THREADS) {
+            copy_16_bytes(parts() + i, all_parts + from + i);
+            if (all_marks) copy_16_bytes(marks() + i, all_marks + from + i);
+        }
+    }
+};
+
+// Gathers the flags of eight sums: that of x[i] goes to bit 8 (i % 4) + i / 4.
+__device__ __forceinline__ u32 flags_of(const u32* x) {
+    const u32 low = __byte_perm(__byte_perm(x[0], x[1], 0x62), __byte_perm(x[2], x[3], 0x62), 0x5410);
+    const u32 high = __byte_perm(__byte_perm(x[4], x[5], 0x62), __byte_perm(x[6], x[7], 0x62), 0x5410);
+    return (low >> 4 & 0x01010101) | (high >> 3 & 0x02020202);
+}
+
+// As flags_of(sums + 8 * eight), but registers have no index.
+__device__ __forceinline__ u32 flags_of_eight(const u32 (&sums)[SUMS], u32 eight) {
+    switch (eight) {
+        case 0: return flags_of(sums);
+        case 1: return flags_of(sums + 8);
+        case 2: return flags_of(sums + 16);
+        case 3: return flags_of(sums + 24);
+        case 4: return flags_of(sums + 32);
+        case 5: return flags_of(sums + 40);
+        case 6: return flags_of(sums + 48);
+        default: return flags_of(sums + 56);
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) filter(
+    const u32* __restrict__ queries, const u32* __restrict__ reference, const int* __restrict__ query_weights,
+    const int* __restrict__ parts, const int* __restrict__ query_marks, const int* __restrict__ marks,
+    const u32* wide_labels, const i64* keys_up_to, const i64* query_labels, const i64* reference_labels,
+    const i64* exclude_offsets, const i64* exclude_ids, i64* keys, u32* counts, i64 num_queries, i64 num_references,
+    i64 capacity, i64 span) {
+    extern __shared__ __align__(128) i64 room[];
+    __shared__ u32 queues[THREADS / 32][QUEUE];
+    const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4, warp = threadIdx.x / 32;
+    const i64 first = ((i64)blockIdx.x * WARPGROUPS + warp / 4) * STRIPES * 64 + warp % 4 * 16;  // row of this warp
+    const i64 begin = (i64)blockIdx.y * span, end = min(begin + span, num_references);
+    const Lists lists = {
+        queries, reference, keys_up_to, {query_labels, reference_labels, exclude_offsets, exclude_ids},
+        keys, counts, capacity};
+    Queue queue = {queues[warp], 0};
+    u32 refused = 0;  // hits of this lane left out by label or list
+
+    // A hit is the number of its product << 15 | stripe << 13 | eight of sums << 10 | bit of its flag << 5 | lane.
+    auto look = [&](u32 hit) {
+        const u32 bit = hit >> 5 & 31, owner = hit & 31;
+        const i64 row = first + 64 * (hit >> 13 & 3) + owner / 4 + 8 * (bit >> 4);
+        const i64 column = begin + WIDTH * (i64)(hit >> 15) + 16 * (hit >> 10 & 7) + 4 * (owner % 4) + 2 * (bit & 1) +
+            (bit >> 3 & 1);
+        refused += lists.offer(row, column) == REFUSED;
+    };
+
+    u32 a[STRIPES][SLICES][4];
+    float starts[STRIPES][2];
+    int last_ties[STRIPES][2], own[STRIPES][2];  // the limit's id, from `begin` on; labels
+#pragma unroll
+    for (int m = 0; m < STRIPES; ++m)
+#pragma unroll
+        for (int h = 0; h < 2; ++h) {
+            const i64 row = first + 64 * m + 8 * h + g, safe = min(row, num_queries - 1);
+            const i64 limit = keys_up_to[safe], ties = id_of(limit) - begin;
+            starts[m][h] = ROW_START +
+                (row < num_queries ? 0.5f * (min(distance_of(limit), BITS) - query_weights[safe]) : NEVER);
+            last_ties[m][h] = (int)max(-1ll, min(ties, span));
+            own[m][h] = query_marks ? query_marks[safe] : 0;
+#pragma unroll
+            for (int s = 0; s < SLICES; ++s) {
+                const u32* const code = queries + safe * WORDS + 8 * s + t;
+                a[m][s][h] = __ldg(code);
+                a[m][s][2 + h] = WORDS == 4 ? 0 : __ldg(code + 4);
+            }
+        }
+
+    // `from` is the stage's first column, counted from `begin`.
+    auto scan = [&](const Stage& stage, int from, int columns, auto choice) {
+        constexpr bool MARKED = decltype(choice)::value;
+#pragma unroll 1
+        for (int place = 0; place < columns; place += WIDTH)
+#pragma unroll
+            for (int m = 0; m < STRIPES; ++m) {
+                u32 sums[SUMS];
+                float start[2];  // rows at the limit's distance no longer count beyond its id
+#pragma unroll
+                for (int h = 0; h < 2; ++h) start[h] = last_ties[m][h] < from ? starts[m][h] - 0.5f : starts[m][h];
+#pragma unroll
+                for (int i = 0; i < SUMS / 8; ++i) {
+                    const float4 part = *reinterpret_cast<const float4*>(stage.parts() + place + 16 * i + 4 * t);
+                    int4 mark = {};
+                    if (MARKED) mark = *reinterpret_cast<const int4*>(stage.marks() + place + 16 * i + 4 * t);
+#pragma unroll
+                    for (int e = 0; e < 8; ++e) {
+                        const int h = e / 2 % 2;
+                        const float own_part = e < 4 ? e % 2 ? part.y : part.x : e % 2 ? part.w : part.z;
+                        const int other = e < 4 ? e % 2 ? mark.y : mark.x : e % 2 ? mark.w : mark.z;
+                        sums[8 * i + e] = __float_as_uint(__fadd_rd(start[h], own_part));
+                        if (MARKED && own[m][h] == other) sums[8 * i + e] = START_NEVER;
+                    }
+                }
+                multiply<LEAD>(sums, a[m], stage.codes + 16 * place);
+                u32 some[SUMS / 8], any = 0;
+#pragma unroll
+                for (int i = 0; i < SUMS / 8; ++i) {
+                    some[i] = sums[8 * i] | sums[8 * i + 1];
+#pragma unroll
+                    for (int e = 2; e < 8; e += 2) some[i] = either(some[i], sums[8 * i + e], sums[8 * i + e + 1]);
+                    any |= some[i];
+                }
+                if (!__any_sync(ALL, any & FLAG)) continue;
+                const u32 origin = (u32)(from + place) / WIDTH << 15 | m << 13;
+#pragma unroll 1
+                for (u32 eights = __reduce_or_sync(ALL, flags_of(some)); eights; eights &= eights - 1) {
+                    const u32 bit = __ffs(eights) - 1, eight = bit / 8 + 4 * (bit & 1);
+                    u32 hits = flags_of_eight(sums, eight);
+                    while (queue.take(hits, origin | eight << 10))
+                        if (queue.full()) queue.empty(look);
+                }
+            }
+    };
+
+    Stage stages[2];
+#pragma unroll
+    for (int i = 0; i < 2; ++i) stages[i].codes = reinterpret_cast<char*>(room) + i * STAGE_BYTES;
+    const bool labels_fit = query_marks && !*wide_labels;
+    stages[0].fill(reference, parts, marks, begin, (int)min((i64)STAGE, end - begin));
+    for (i64 from = begin; from < end; from += STAGE) {
+        finish_copies();
+        const bool refusing = labels_fit && (i64)__reduce_add_sync(ALL, refused) * REFUSAL_COST > (from - begin) * 16 * STRIPES;
+        const bool marked = __syncthreads_or(refusing);  // the same for all, because warps of a group multiply together
+        const i64 next = from + STAGE;
+        if (next < end) stages[1].fill(reference, parts, marks, next, (int)min((i64)STAGE, end - next));
+        const int columns = (int)min((i64)STAGE, end - from);
+        if (marked) scan(stages[0], (int)(from - begin), columns, Choice<true>{});
+        else scan(stages[0], (int)(from - begin), columns, Choice<false>{});
+        const Stage filled = stages[1];
+        stages[1] = stages[0];
+        stages[0] = filled;
+    }
+    queue.empty(look);
+}
+#endif
