@@ -56,6 +56,7 @@ class HopperShape(NamedTuple):
     stripes: int  # of 64 queries, which a warpgroup holds in registers
     blocks: int  # per multiprocessor, which bounds the registers
     stage: int  # columns in shared memory at a time; another stage of them is on its way
+    queue: int = 288  # length of a warp's queue of hits
 
 
 HOPPER_SHAPES = {
@@ -206,6 +207,8 @@ class _Search:
                 "order",
                 (-(-size // 4), 1),
                 128,
+                self.query.words[rows],
+                self.reference.words,
                 keys,
                 counts,
                 limits,
@@ -221,8 +224,8 @@ class _Search:
             )
             self._launch(
                 "repair",
-                (4 * self.processors, 1),
-                256,
+                (self.processors, 1),
+                1024,
                 self.query.words[rows],
                 self.reference.words,
                 *self._filters(rows),
