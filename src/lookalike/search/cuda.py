@@ -63,9 +63,9 @@ HOPPER_SHAPES = {
     4: HopperShape(2, 2, 2, 2048),
     8: HopperShape(2, 2, 2, 1024),
     16: HopperShape(2, 2, 2, 512),
-    24: HopperShape(4, 1, 1, 512),
+    24: HopperShape(3, 1, 1, 512),
     32: HopperShape(4, 1, 1, 512),
-    48: HopperShape(4, 1, 1, 256),
+    48: HopperShape(3, 1, 1, 256),
     64: HopperShape(4, 1, 1, 256),
 }
 HOPPER = (9, 0)  # the compute capability that has asynchronous products of bits
