@@ -1,7 +1,7 @@
 // Stands in for warpgroup.cu: the product of a warpgroup, element by element as the PTX manual places them.
 
 #ifdef HOPPER
-constexpr int WIDTH = 128, SUMS = WIDTH / 2, CORE = 128;
+constexpr int WIDTH = 64, SUMS = WIDTH / 2, CORE = 128;
 
 inline void copy_16_bytes(void* to, const void* from) { std::memcpy(to, from, 16); }
 inline void finish_copies() {}
@@ -29,4 +29,7 @@ void multiply(u32 (&sums)[SUMS], const u32 (&a)[SLICES][4], const char* columns)
         emulator::meet(emulator::warpgroups[warpgroup]);
     }
 }
+
+template <int LATER>
+void await(u32 (&)[SUMS]) {}
 #endif

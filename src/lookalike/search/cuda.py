@@ -58,15 +58,16 @@ class HopperShape(NamedTuple):
     stripes: int  # of 64 queries, which a warpgroup holds in registers
     blocks: int  # per multiprocessor, which bounds the registers
     stage: int  # columns in shared memory at a time; another stage of them is on its way
+    queue: int = 288  # length of a warp's queue of hits
 
 
 HOPPER_SHAPES = {
     4: HopperShape(2, 2, 2, 2048),
     8: HopperShape(2, 2, 2, 1024),
     16: HopperShape(2, 2, 2, 512),
-    24: HopperShape(4, 1, 1, 512),
+    24: HopperShape(3, 1, 1, 512),
     32: HopperShape(4, 1, 1, 512),
-    48: HopperShape(4, 1, 1, 256),
+    48: HopperShape(3, 1, 1, 256),
     64: HopperShape(4, 1, 1, 256),
 }
 HOPPER = (9, 0)  # the compute capability that has asynchronous products of bits
@@ -215,6 +216,8 @@ class _Search:
                 "order",
                 (-(-size // 4), 1),
                 128,
+                self.query.words[rows],
+                self.reference.words,
                 keys,
                 counts,
                 limits,
@@ -231,8 +234,8 @@ class _Search:
             )
             self._launch(
                 "repair",
-                (4 * self.processors, 1),
-                256,
+                (self.processors, 1),
+                1024,
                 self.query.words[rows],
                 self.reference.words,
                 *self._filters(rows),

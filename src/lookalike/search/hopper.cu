@@ -5,6 +5,7 @@ constexpr int THREADS = 128 * WARPGROUPS;
 constexpr int LEAD = 16 * STAGE + 32;  // from 16 bytes of a code to the next, of a stage; 32 against bank conflicts
 constexpr int CHUNKS = WORDS / 4;
 constexpr int STAGE_BYTES = CHUNKS * LEAD + 8 * STAGE;  // codes, parts, marks
+constexpr int ROUND = 4 / STRIPES * WIDTH;  // columns of four products
 constexpr int REFUSAL_COST = 512;  // comparing the labels of this many pairs costs as much as one refused hit
 
 // A sum is a float until products are added to its bits. It starts at START + (limit - weight(x) - weight(y)) / 2,
@@ -29,15 +30,20 @@ struct Stage {
         return (column & ~15) | (column & 2) << 2 | (column >> 1 & 6) | (column & 1);
     }
 
-    // Starts to copy `columns` columns, rounded up to whole products; the last is repeated.
-    __device__ void fill(const u32* reference, const int* all_parts, const int* all_marks, i64 from, int columns) const {
-        const int padded = (columns + WIDTH - 1) / WIDTH * WIDTH;
-        for (int i = threadIdx.x; i < CHUNKS * padded; i += THREADS) {
-            const int column = i / CHUNKS, chunk = i % CHUNKS;
-            copy_16_bytes(
-                codes + chunk * LEAD + 16 * place_of(column),
-                reference + (from + min(column, columns - 1)) * WORDS + 4 * chunk);
-        }
+    // Starts to copy `columns` columns, rounded up to whole rounds; the last is repeated.
+    __device__ __forceinline__ void fill(
+        const u32* reference, const int* all_parts, const int* all_marks, i64 from, int columns) const {
+        static_assert(THREADS % (16 * CHUNKS) == 0, "threads that copy one after another take the same 16 bytes of codes");
+        constexpr int STEP = THREADS / CHUNKS;
+        const int padded = (columns + ROUND - 1) / ROUND * ROUND, first = threadIdx.x / CHUNKS, chunk = threadIdx.x % CHUNKS;
+        char* const to = codes + chunk * LEAD + 16 * place_of(first);
+        const u32* const source = reference + from * WORDS + 4 * chunk;
+        if (columns == STAGE)
+#pragma unroll
+            for (int i = 0; i < STAGE; i += STEP) copy_16_bytes(to + 16 * i, source + (first + i) * WORDS);
+        else
+            for (int i = 0; i < padded - first; i += STEP)
+                copy_16_bytes(to + 16 * i, source + min(first + i, columns - 1) * WORDS);
         for (int i = 4 * threadIdx.x; i < padded; i += 4 * THREADS) {
             copy_16_bytes(parts() + i, all_parts + from + i);
             if (all_marks) copy_16_bytes(marks() + i, all_marks + from + i);
@@ -45,25 +51,16 @@ struct Stage {
     }
 };
 
-// Gathers the flags of eight sums: that of x[i] goes to bit 8 (i % 4) + i / 4.
+// Gathers the flags of 32 sums: that of x[8 i + j] goes to bit 8 (j % 4) + 2 i + j / 4.
 __device__ __forceinline__ u32 flags_of(const u32* x) {
-    const u32 low = __byte_perm(__byte_perm(x[0], x[1], 0x62), __byte_perm(x[2], x[3], 0x62), 0x5410);
-    const u32 high = __byte_perm(__byte_perm(x[4], x[5], 0x62), __byte_perm(x[6], x[7], 0x62), 0x5410);
-    return (low >> 4 & 0x01010101) | (high >> 3 & 0x02020202);
-}
-
-// As flags_of(sums + 8 * eight), but registers have no index.
-__device__ __forceinline__ u32 flags_of_eight(const u32 (&sums)[SUMS], u32 eight) {
-    switch (eight) {
-        case 0: return flags_of(sums);
-        case 1: return flags_of(sums + 8);
-        case 2: return flags_of(sums + 16);
-        case 3: return flags_of(sums + 24);
-        case 4: return flags_of(sums + 32);
-        case 5: return flags_of(sums + 40);
-        case 6: return flags_of(sums + 48);
-        default: return flags_of(sums + 56);
+    u32 flags = 0;
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+        const u32 low = __byte_perm(x[4 * i], x[4 * i + 1], 0x62), high = __byte_perm(x[4 * i + 2], x[4 * i + 3], 0x62);
+        const u32 four = __byte_perm(low, high, 0x5410);
+        flags |= (i < 4 ? four >> (4 - i) : four << (i - 4)) & 0x01010101u << i;
     }
+    return flags;
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) filter(
@@ -78,18 +75,24 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) filter(
     const i64 first = ((i64)blockIdx.x * WARPGROUPS + warp / 4) * STRIPES * 64 + warp % 4 * 16;  // row of this warp
     const i64 begin = (i64)blockIdx.y * span, end = min(begin + span, num_references);
     const Lists lists = {
-        queries, reference, keys_up_to, {query_labels, reference_labels, exclude_offsets, exclude_ids},
-        keys, counts, capacity};
+        {query_labels, reference_labels, exclude_offsets, exclude_ids}, keys, counts, capacity};
     Queue queue = {queues[warp], 0};
     u32 refused = 0;  // hits of this lane left out by label or list
 
-    // A hit is the number of its product << 15 | stripe << 13 | eight of sums << 10 | bit of its flag << 5 | lane.
-    auto look = [&](u32 hit) {
-        const u32 bit = hit >> 5 & 31, owner = hit & 31;
-        const i64 row = first + 64 * (hit >> 13 & 3) + owner / 4 + 8 * (bit >> 4);
-        const i64 column = begin + WIDTH * (i64)(hit >> 15) + 16 * (hit >> 10 & 7) + 4 * (owner % 4) + 2 * (bit & 1) +
-            (bit >> 3 & 1);
-        refused += lists.offer(row, column) == REFUSED;
+    // A hit is the number of its product << 12 | stripe << 10 | bit of its flag << 5 | lane.
+    auto row_of = [&](u32 hit) {
+        const int bit = hit >> 5 & 31;
+        return first + 64 * (hit >> 10 & 3) + (hit >> 2 & 7) + 8 * (bit >> 4);
+    };
+    auto column_of = [&](u32 hit) {
+        const int bit = hit >> 5 & 31;
+        return begin + WIDTH * (i64)(hit >> 12) + 16 * (bit >> 1 & 3) + 4 * (hit & 3) + 2 * (bit & 1) + (bit >> 3 & 1);
+    };
+    auto look = [&](const u32 (&hits)[4], u32 valid) {
+        i64 rows[4], columns[4];
+#pragma unroll
+        for (int i = 0; i < 4; ++i) rows[i] = row_of(hits[i]), columns[i] = column_of(hits[i]);
+        refused += lists.append(rows, columns, valid);
     };
 
     u32 a[STRIPES][SLICES][4];
@@ -113,50 +116,76 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) filter(
             }
         }
 
-    // `from` is the stage's first column, counted from `begin`.
-    auto scan = [&](const Stage& stage, int from, int columns, auto choice) {
-        constexpr bool MARKED = decltype(choice)::value;
-#pragma unroll 1
-        for (int place = 0; place < columns; place += WIDTH)
+    // Multiplies `columns` columns of a stage from `from` on, counted from `begin`. While a product is under way, the one
+    // before it is tested and the next is prepared; a round of them ends with none under way.
+    auto scan = [&](const Stage& stage, int from, int columns, bool marked) {
+        u32 sums[2][SUMS];
+        int ties[2];
+        bool special;
+        auto start = [&](int place, int m, u32 (&x)[SUMS]) {
+            auto fill = [&](auto is_special) {
+                constexpr bool SPECIAL = decltype(is_special)::value;
 #pragma unroll
-            for (int m = 0; m < STRIPES; ++m) {
-                u32 sums[SUMS];
-                float start[2];  // rows at the limit's distance no longer count beyond its id
-#pragma unroll
-                for (int h = 0; h < 2; ++h) start[h] = last_ties[m][h] < from ? starts[m][h] - 0.5f : starts[m][h];
-#pragma unroll
-                for (int i = 0; i < SUMS / 8; ++i) {
-                    const float4 part = *reinterpret_cast<const float4*>(stage.parts() + place + 16 * i + 4 * t);
+                for (int i = 0; i < SUMS; i += 8) {
+                    const int column = 2 * i + 4 * t;
+                    const float4 part = *reinterpret_cast<const float4*>(stage.parts() + place + column);
                     int4 mark = {};
-                    if (MARKED) mark = *reinterpret_cast<const int4*>(stage.marks() + place + 16 * i + 4 * t);
+                    if (SPECIAL && marked) mark = *reinterpret_cast<const int4*>(stage.marks() + place + column);
 #pragma unroll
                     for (int e = 0; e < 8; ++e) {
-                        const int h = e / 2 % 2;
-                        const float own_part = e < 4 ? e % 2 ? part.y : part.x : e % 2 ? part.w : part.z;
-                        const int other = e < 4 ? e % 2 ? mark.y : mark.x : e % 2 ? mark.w : mark.z;
-                        sums[8 * i + e] = __float_as_uint(__fadd_rd(start[h], own_part));
-                        if (MARKED && own[m][h] == other) sums[8 * i + e] = START_NEVER;
+                        const int h = e / 2 % 2, c = e / 4 * 2 + e % 2;
+                        const float column_start = c < 2 ? c ? part.y : part.x : c % 2 ? part.w : part.z;
+                        const int other = c < 2 ? c ? mark.y : mark.x : c % 2 ? mark.w : mark.z;
+                        const bool late = ties[h] < (SPECIAL ? place + column + c : 0);
+                        const float start = late ? starts[m][h] - 0.5f : starts[m][h];
+                        x[i + e] = __float_as_uint(__fadd_rd(start, column_start));
+                        if (SPECIAL && marked && own[m][h] == other) x[i + e] = START_NEVER;
                     }
                 }
-                multiply<LEAD>(sums, a[m], stage.codes + 16 * place);
-                u32 some[SUMS / 8], any = 0;
+            };
+            if (special) fill(Choice<true>{});
+            else fill(Choice<false>{});
+            multiply<LEAD>(x, a[m], stage.codes + 16 * place);
+        };
+        auto test = [&](int place, int m, u32 (&x)[SUMS]) {
+            u32 any[4];
 #pragma unroll
-                for (int i = 0; i < SUMS / 8; ++i) {
-                    some[i] = sums[8 * i] | sums[8 * i + 1];
-#pragma unroll
-                    for (int e = 2; e < 8; e += 2) some[i] = either(some[i], sums[8 * i + e], sums[8 * i + e + 1]);
-                    any |= some[i];
-                }
-                if (!__any_sync(ALL, any & FLAG)) continue;
-                const u32 origin = (u32)(from + place) / WIDTH << 15 | m << 13;
+            for (int i = 0; i < 4; ++i)
+                any[i] = either(either(x[i], x[i + 4], x[i + 8]), either(x[i + 12], x[i + 16], x[i + 20]), x[i + 24] | x[i + 28]);
+            if (!__any_sync(ALL, (either(any[0], any[1], any[2]) | any[3]) & FLAG)) return;
+            u32 hits[1] = {flags_of(x)};
+            const u32 origin = (u32)(from + place) / WIDTH << 12 | m << 10;
+            do {
+                queue.take(hits, origin);
+                if (queue.full()) queue.empty<4>(look);
+            } while (__any_sync(ALL, hits[0] != 0));
+        };
 #pragma unroll 1
-                for (u32 eights = __reduce_or_sync(ALL, flags_of(some)); eights; eights &= eights - 1) {
-                    const u32 bit = __ffs(eights) - 1, eight = bit / 8 + 4 * (bit & 1);
-                    u32 hits = flags_of_eight(sums, eight);
-                    while (queue.take(hits, origin | eight << 10))
-                        if (queue.full()) queue.empty(look);
+        for (int round = 0; round < columns; round += ROUND) {
+#pragma unroll
+            for (int i = 0; i < 5; ++i) {
+                const int before = i - 1, place = round + (STRIPES == 1 ? i : i % 2) * WIDTH;
+                if (i < 4) {
+                    if (i % 2 == 0) {  // rows at the limit's distance no longer count beyond its id
+                        bool splits = marked;
+#pragma unroll
+                        for (int h = 0; h < 2; ++h) {
+                            ties[h] = last_ties[i / 2 % STRIPES][h] - from;
+                            splits |= (u32)(ties[h] - place) < 2 * WIDTH - 1;
+                        }
+                        special = __any_sync(ALL, splits);  // for few products
+                        if (!special)
+#pragma unroll
+                            for (int h = 0; h < 2; ++h) ties[h] -= place;
+                    }
+                    start(place, i / 2 % STRIPES, sums[i % 2]);
                 }
+                if (i == 0) continue;
+                if (i < 4) await<1>(sums[before % 2]);
+                else await<0>(sums[before % 2]);
+                test(round + (STRIPES == 1 ? before : before % 2) * WIDTH, before / 2 % STRIPES, sums[before % 2]);
             }
+        }
     };
 
     Stage stages[2];
@@ -171,12 +200,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) filter(
         const i64 next = from + STAGE;
         if (next < end) stages[1].fill(reference, parts, marks, next, (int)min((i64)STAGE, end - next));
         const int columns = (int)min((i64)STAGE, end - from);
-        if (marked) scan(stages[0], (int)(from - begin), columns, Choice<true>{});
-        else scan(stages[0], (int)(from - begin), columns, Choice<false>{});
+        scan(stages[0], (int)(from - begin), columns, marked);
         const Stage filled = stages[1];
         stages[1] = stages[0];
         stages[0] = filled;
     }
-    queue.empty(look);
+    queue.empty<4>(look);
 }
 #endif

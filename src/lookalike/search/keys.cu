@@ -26,9 +26,16 @@ struct Choice {
 struct Filters {  // rows to leave out; each pair of pointers may be null
     const i64 *query_labels, *reference_labels, *exclude_offsets, *exclude_ids;
 
-    __device__ bool admit(i64 row, i64 column) const {
-        if (query_labels && query_labels[row] == reference_labels[column]) return false;
-        if (!exclude_offsets) return true;
+    __device__ __forceinline__ bool admit(i64 row, i64 column) const {
+        return !shares_label(row, column) && !is_listed(row, column);
+    }
+
+    __device__ __forceinline__ bool shares_label(i64 row, i64 column) const {
+        return query_labels && query_labels[row] == reference_labels[column];
+    }
+
+    __device__ __forceinline__ bool is_listed(i64 row, i64 column) const {
+        if (!exclude_offsets) return false;
         i64 low = exclude_offsets[row];
         const i64 end = exclude_offsets[row + 1];
         for (i64 high = end; low < high;) {
@@ -36,7 +43,7 @@ struct Filters {  // rows to leave out; each pair of pointers may be null
             if (exclude_ids[middle] < column) low = middle + 1;
             else high = middle;
         }
-        return low == end || exclude_ids[low] != column;
+        return low < end && exclude_ids[low] == column;
     }
 };
 

@@ -1,22 +1,28 @@
 // Hits of the scan, and the lists of keys they end up in.
 
-constexpr int MISSED = 0, KEPT = 1, REFUSED = 2;  // beyond the limit, on a list, left out by the filters
-
 struct Lists {
-    const u32 *queries, *reference;
-    const i64* keys_up_to;
     Filters filters;
     i64* keys;
     u32* counts;
     i64 capacity;
 
-    __device__ int offer(i64 row, i64 column) const {
-        const i64 key = key_of(distance(queries + row * WORDS, reference + column * WORDS), column);
-        if (key > keys_up_to[row]) return MISSED;
-        if (!filters.admit(row, column)) return REFUSED;
-        const u32 slot = atomicAdd(counts + row, 1u);
-        if (slot < capacity) keys[row * capacity + slot] = key;
-        return KEPT;
+    // Appends the keys of rows that the filters admit, and returns how many they do not. A list that runs over keeps its
+    // count. Answers from memory are awaited once for all keys.
+    template <int COUNT>
+    __device__ __forceinline__ int append(const i64 (&rows)[COUNT], const i64 (&new_keys)[COUNT], u32 valid) const {
+        u32 kept = valid, slots[COUNT];
+#pragma unroll
+        for (int i = 0; i < COUNT; ++i)
+            if (filters.shares_label(rows[i], id_of(new_keys[i]))) kept &= ~(1u << i);
+        if (filters.exclude_offsets)
+            for (int i = 0; i < COUNT; ++i)
+                if (kept >> i & 1 && filters.is_listed(rows[i], id_of(new_keys[i]))) kept &= ~(1u << i);
+#pragma unroll
+        for (int i = 0; i < COUNT; ++i) slots[i] = kept >> i & 1 ? atomicAdd(counts + rows[i], 1u) : ALL;
+#pragma unroll
+        for (int i = 0; i < COUNT; ++i)
+            if (slots[i] < capacity) keys[rows[i] * capacity + slots[i]] = new_keys[i];
+        return __popc(valid ^ kept);
     }
 };
 
@@ -25,21 +31,33 @@ struct Queue {
     u32* const places;
     u32 filled;
 
-    // Takes one hit of each lane that has any, from the lowest bit of `hits`, and returns whether any lane had.
-    __device__ __forceinline__ bool take(u32& hits, u32 origin) {
-        const u32 lane = threadIdx.x % 32, busy = __ballot_sync(ALL, hits != 0);
-        if (hits) places[filled + __popc(busy & ((1u << lane) - 1))] = origin | (__ffs(hits) - 1) << 5 | lane;
-        hits &= hits - 1;
+    // Takes one hit of each lane that has any, and calls it origin | number of the word << 10 | bit << 5 | lane.
+    template <int WORDS_OF_HITS>
+    __device__ __forceinline__ void take(u32 (&hits)[WORDS_OF_HITS], u32 origin) {
+        const int word = hits[0] || WORDS_OF_HITS == 1 ? 0 : 1;
+        const u32 lane = threadIdx.x % 32, bits = word ? hits[WORDS_OF_HITS - 1] : hits[0], busy = __ballot_sync(ALL, bits != 0);
+        if (bits) places[filled + __popc(busy & ((1u << lane) - 1))] = origin | word << 10 | (__ffs(bits) - 1) << 5 | lane;
+        if (word) hits[WORDS_OF_HITS - 1] = bits & (bits - 1);
+        else hits[0] = bits & (bits - 1);
         filled += __popc(busy);
-        return busy != 0;
     }
 
     __device__ __forceinline__ bool full() const { return filled > QUEUE - 32; }
 
-    template <class Look>
+    // Passes the hits on, up to COUNT per lane at a time. Which of them are valid, a bit for each says.
+    template <int COUNT, class Look>
     __device__ __forceinline__ void empty(Look look) {
         __syncwarp();
-        for (u32 i = threadIdx.x % 32; i < filled; i += 32) look(places[i]);
+        for (u32 from = threadIdx.x % 32; from - threadIdx.x % 32 < filled; from += 32 * COUNT) {
+            u32 hits[COUNT], valid = 0;
+#pragma unroll
+            for (int i = 0; i < COUNT; ++i) {
+                const bool is_hit = from + 32 * i < filled;
+                hits[i] = is_hit ? places[from + 32 * i] : 0;
+                valid |= is_hit << i;
+            }
+            look(hits, valid);
+        }
         __syncwarp();
         filled = 0;
     }

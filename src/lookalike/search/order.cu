@@ -34,6 +34,15 @@ __device__ void write_sorted(i64* room, int size, i64 row, int k, int* distances
     }
 }
 
+// Returns a key of a list, whole. The scan on Hopper appends ids only: it knows that they are within the limit, and would
+// wait for their codes.
+__device__ __forceinline__ i64 whole_key(i64 key, const u32* query, const u32* reference) {
+#ifdef HOPPER
+    key = key_of(distance(query, reference + key * WORDS), key);
+#endif
+    return key;
+}
+
 // Sorts keys of a warp, PER of each lane; bitonic, in registers. Key i is keys[i % PER] of lane i / PER.
 template <class Key, int PER>
 __device__ __forceinline__ void sort_in_lanes(Key (&keys)[PER]) {
@@ -73,15 +82,17 @@ struct Narrow {
 // One warp per query: writes the first k of up to 32 * PER keys in order. `room` takes as many.
 template <int PER>
 __device__ __forceinline__ void write_sorted_by_warp(
-    const i64* keys, int count, i64* room, i64 row, int k, int id_bits, int* distances, i64* indices) {
+    const i64* keys, int count, const u32* query, const u32* reference, i64* room, i64 row, int k, int id_bits,
+    int* distances, i64* indices) {
     const int lane = threadIdx.x % 32;
     i64 wide[PER];
     u32 nearest = BITS, farthest = 0;
 #pragma unroll
     for (int i = 0; i < PER; ++i) {
         const int place = 32 * i + lane;
-        wide[i] = place < count ? keys[place] : UNLIMITED;
+        wide[i] = UNLIMITED;
         if (place >= count) continue;
+        wide[i] = whole_key(keys[place], query, reference);
         nearest = min(nearest, (u32)distance_of(wide[i]));
         farthest = max(farthest, (u32)distance_of(wide[i]));
     }
@@ -107,8 +118,10 @@ __device__ __forceinline__ void write_sorted_by_warp(
 
 // One block for a query with many candidates: finds the k-th smallest key first.
 __device__ void write_selected_by_block(
-    const i64* keys, int count, i64* room, i64 room_size, i64 row, int k, int* distances, i64* indices) {
+    i64* keys, int count, const u32* query, const u32* reference, i64* room, i64 room_size, i64 row, int k,
+    int* distances, i64* indices) {
     __shared__ int kept;
+    for (int i = threadIdx.x; i < count; i += blockDim.x) keys[i] = whole_key(keys[i], query, reference);
     __syncthreads();
     if (count <= room_size) {
         for (int i = threadIdx.x; i < count; i += blockDim.x) room[i] = keys[i];
@@ -135,8 +148,8 @@ constexpr int LANE_KEYS = 16;  // that a lane sorts in registers, at most
 // none was dropped and there are at least k, or if there was no limit tighter than the request's: `bounds`, null if it
 // has none.
 extern "C" __global__ void __launch_bounds__(128) order(
-    const i64* keys, const u32* counts, const i64* keys_up_to, const i64* bounds, int* distances, i64* indices,
-    u32* repairs, i64 num_queries, i64 capacity, i64 room_size, i64 k, i64 id_bits) {
+    const u32* queries, const u32* reference, i64* keys, const u32* counts, const i64* keys_up_to, const i64* bounds,
+    int* distances, i64* indices, u32* repairs, i64 num_queries, i64 capacity, i64 room_size, i64 k, i64 id_bits) {
     extern __shared__ __align__(128) i64 room[];
     const int warp = threadIdx.x / 32;
     const i64 first = (i64)blockIdx.x * 4;
@@ -146,43 +159,50 @@ extern "C" __global__ void __launch_bounds__(128) order(
     };
     const i64 own = first + warp;
     if (own < num_queries) {
-        const u32 count = counts[own];
+        const int count = (int)min((i64)counts[own], capacity), longest = max(count, (int)k);
         i64* const place = room + 32 * LANE_KEYS * warp;
-        const i64* const found = keys + own * capacity;
+        const i64* const list = keys + own * capacity;
+        const u32* const query = queries + own * WORDS;
         if (!is_proven(own)) {
             if (threadIdx.x % 32 == 0) repairs[1 + atomicAdd(repairs, 1u)] = (u32)own;
-        } else if (count <= 256 && k <= 256)
-            write_sorted_by_warp<8>(found, count, place, own, (int)k, (int)id_bits, distances, indices);
-        else if (count <= 32 * LANE_KEYS && k <= 32 * LANE_KEYS)
-            write_sorted_by_warp<LANE_KEYS>(found, count, place, own, (int)k, (int)id_bits, distances, indices);
+        } else if (longest <= 256)
+            write_sorted_by_warp<8>(
+                list, count, query, reference, place, own, (int)k, (int)id_bits, distances, indices);
+        else if (longest <= 32 * LANE_KEYS)
+            write_sorted_by_warp<LANE_KEYS>(
+                list, count, query, reference, place, own, (int)k, (int)id_bits, distances, indices);
     }
     for (i64 row = first; row < min(first + 4, num_queries); ++row)
         if (is_proven(row) && max((i64)counts[row], k) > 32 * LANE_KEYS)
-            write_selected_by_block(keys + row * capacity, counts[row], room, room_size, row, (int)k, distances, indices);
+            write_selected_by_block(
+                keys + row * capacity, (int)counts[row], queries + row * WORDS, reference, room, room_size, row, (int)k,
+                distances, indices);
 }
+
+constexpr int THREADS_OF_REPAIR = 1024;
 
 // Blocks take queries off the list. A first sweep counts rows by distance, which gives the distance of the k-th; a
 // second keeps all nearer rows and, in order of id, as many at that distance as are still missing. Rows beyond the
 // request's own limit do not count.
-extern "C" __global__ void __launch_bounds__(256) repair(
+extern "C" __global__ void __launch_bounds__(THREADS_OF_REPAIR) repair(
     const u32* queries, const u32* reference, const i64* query_labels, const i64* reference_labels,
     const i64* exclude_offsets, const i64* exclude_ids, const u32* repairs, const i64* bounds, int* distances,
     i64* indices, i64 num_references, i64 k) {
     extern __shared__ __align__(128) i64 room[];
     __shared__ u32 histogram[BITS + 1];
     __shared__ __align__(16) u32 code[WORDS];
-    __shared__ int level, missing, kept, warp_ties[8];
+    __shared__ int level, missing, kept, warp_ties[THREADS_OF_REPAIR / 32];
     const Filters filters = {query_labels, reference_labels, exclude_offsets, exclude_ids};
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    const i64 rounds = (num_references + 255) / 256;
+    const i64 rounds = (num_references + THREADS_OF_REPAIR - 1) / THREADS_OF_REPAIR;
     for (u32 item = blockIdx.x; item < repairs[0]; item += gridDim.x) {
         const i64 row = repairs[1 + item];
         __syncthreads();
-        for (int i = threadIdx.x; i < WORDS; i += 256) code[i] = queries[row * WORDS + i];
-        for (int i = threadIdx.x; i <= BITS; i += 256) histogram[i] = 0;
+        for (int i = threadIdx.x; i < WORDS; i += THREADS_OF_REPAIR) code[i] = queries[row * WORDS + i];
+        for (int i = threadIdx.x; i <= BITS; i += THREADS_OF_REPAIR) histogram[i] = 0;
         if (threadIdx.x == 0) kept = 0;
         __syncthreads();
-        for (i64 column = threadIdx.x; column < num_references; column += 256)
+        for (i64 column = threadIdx.x; column < num_references; column += THREADS_OF_REPAIR)
             if (filters.admit(row, column)) atomicAdd(histogram + distance(code, reference + column * WORDS), 1u);
         __syncthreads();
         if (threadIdx.x == 0) {
@@ -195,7 +215,7 @@ extern "C" __global__ void __launch_bounds__(256) repair(
         }
         __syncthreads();
         for (i64 round = 0; round < rounds; ++round) {
-            const i64 column = 256 * round + threadIdx.x;
+            const i64 column = THREADS_OF_REPAIR * round + threadIdx.x;
             int h = BITS + 1;
             if (column < num_references) {
                 h = distance(code, reference + column * WORDS);
@@ -207,7 +227,7 @@ extern "C" __global__ void __launch_bounds__(256) repair(
             if (lane == 0) warp_ties[warp] = __popc(ties);
             __syncthreads();
             int before = __popc(ties & ((1u << lane) - 1)), all = 0;
-            for (int i = 0; i < 8; ++i) {
+            for (int i = 0; i < THREADS_OF_REPAIR / 32; ++i) {
                 before += i < warp ? warp_ties[i] : 0;
                 all += warp_ties[i];
             }

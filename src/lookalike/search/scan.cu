@@ -31,18 +31,20 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, RESIDENT) filter(
     if (first >= num_queries) return;
     const i64 begin = (i64)blockIdx.y * span, end = min(begin + span, num_references);
     const Lists lists = {
-        queries, reference, keys_up_to, {query_labels, reference_labels, exclude_offsets, exclude_ids},
-        keys, counts, capacity};
+        {query_labels, reference_labels, exclude_offsets, exclude_ids}, keys, counts, capacity};
     Queue queue = {queues[threadIdx.x / 32], 0};
     u32 needless = 0;  // hits of this lane that passed by rounding only
     u32 a[TILES][SLICES][4];
     load_rows(a, queries, first, num_queries);
 
-    auto look = [&](u32 hit) {
-        const u32 element = hit >> 5 & 31, owner = hit & 31;
+    auto look = [&](const u32 (&hits)[1], u32 valid) {
+        const u32 element = hits[0] >> 5 & 31, owner = hits[0] & 31;
         const i64 row = first + 16 * (element / 4) + owner / 4 + 8 * (element / 2 % 2);
-        const i64 column = begin + 8ll * (hit >> 10) + 2 * (owner % 4) + element % 2;
-        if (column < num_references) needless += lists.offer(row, column) == MISSED;
+        const i64 column = begin + 8ll * (hits[0] >> 10) + 2 * (owner % 4) + element % 2;
+        if (!valid || column >= num_references) return;
+        const i64 key = key_of(distance(queries + row * WORDS, reference + column * WORDS), column);
+        if (key > keys_up_to[row]) ++needless;
+        else lists.append({row}, {key}, 1);
     };
 
     auto exact_pays = [&](i64 seen) {
@@ -97,7 +99,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, RESIDENT) filter(
                 miss &= misses[p];
             }
             if (!__any_sync(ALL, miss >= 0)) continue;
-            u32 hits = 0;
+            u32 hits[1] = {0};
 #pragma unroll
             for (int p = 0; p < TILES / PART; ++p)
                 if (misses[p] >= 0) {
@@ -105,12 +107,14 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, RESIDENT) filter(
 #pragma unroll
                     for (int i = 4 * PART * (p + 1) - 1; i >= 4 * PART * p; --i)
                         signs = __funnelshift_l(sums[i / 4][i % 4], signs, 1);
-                    hits |= ~signs << 4 * PART * p;
+                    hits[0] |= ~signs << 4 * PART * p;
                 }
             const u32 origin = (u32)((chunk - begin) / 8 + group) << 10;
             bool emptied = false;
-            while (queue.take(hits, origin))
-                if (queue.full()) queue.empty(look), emptied = true;
+            do {
+                queue.take(hits, origin);
+                if (queue.full()) queue.empty<1>(look), emptied = true;
+            } while (__any_sync(ALL, hits[0] != 0));
             if (COMPLEMENT || EXACT || !emptied) continue;
             if (exact_pays(chunk + 8 * (group + 1))) groups = group + 1;
         }
@@ -121,6 +125,6 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, RESIDENT) filter(
     while (chunk < end && (COMPLEMENT || !exact_pays(chunk))) chunk = scan(chunk, Choice<false>{});
     if constexpr (!COMPLEMENT)
         while (chunk < end) chunk = scan(chunk, Choice<true>{});
-    queue.empty(look);
+    queue.empty<1>(look);
 }
 #endif
