@@ -19,15 +19,15 @@ import numpy as np
 import torch
 
 from lookalike.search.request import Neighbours, Request
-from lookalike.search.scan import MASK_WORDS, Columns, Lists, Rows, Scratch, append, emit, scan
-from lookalike.search.simd import GROUP, LANES, TILE, combined_words
+from lookalike.search.scan import Columns, Lists, Rows, Scratch, append, emit, scan
+from lookalike.search.simd import BLOCKS, GROUP, LANES, ROWS, TILE, combined_words, twice
 from lookalike.utils.arrays import Array, narrowed
 from lookalike.utils.progress import Bar, progress_bar
 
 CHUNK = 1024  # query rows per task, a multiple of TILE
 SAMPLE = 1536  # reference rows to estimate limits from, if there are enough
 
-_SHUT = np.full(TILE, -1, np.int32)
+_SHUT = np.full(TILE, -1, np.int16)
 
 Run = Callable[[Callable[..., None], list[tuple[Any, ...]]], None]
 
@@ -145,7 +145,7 @@ def _scan_mirrored(rows: Rows, columns: Columns, limits: Array, bits: int, answe
 
     def finish(piece: int, chunk: int, first: int, last: int) -> None:
         for more in pieces:
-            append(lists, more, first, last, chunk, k, scratches[piece])
+            append(lists, more, first, last, chunk, k)
         emit(lists, first, last, 0, bits, *answer, scratches[piece])
 
     for first in range(0, n, CHUNK):
@@ -177,9 +177,10 @@ def _same(query: torch.Tensor, reference: torch.Tensor) -> bool:
 
 
 def _rows(request: Request) -> Rows:
-    codes = _interleave(request.query.numpy(), GROUP, GROUP)
+    codes = _interleave(request.query.numpy(), ROWS, GROUP)
+    groups = twice(codes).reshape(-1, GROUP // ROWS, *codes.shape[1:])
     offsets, ids = request.exclude or (None, None)
-    return Rows(codes, _int64(request.query_labels), _int64(offsets), _int64(ids))
+    return Rows(groups, _int64(request.query_labels), _int64(offsets), _int64(ids))
 
 
 def _columns(request: Request, stride: int = 1) -> Columns:
@@ -195,14 +196,14 @@ def _int64(values: torch.Tensor | None) -> Array:
 
 
 def _interleave(codes: Array, lanes: int, multiple: int) -> Array:
-    """Lay out [n, bytes] as uint32 [blocks, slots, lanes], 64-byte aligned: one slot of `lanes` rows side by side."""
+    """Lay out [n, bytes] as uint16 [blocks, slots, lanes], 64-byte aligned: one slot of `lanes` rows side by side."""
     n, num_bytes = codes.shape
-    padded = np.zeros((-(-n // multiple) * multiple, -(-num_bytes // 4) * 4), np.uint8)
+    padded = np.zeros((-(-n // multiple) * multiple, -(-num_bytes // 2) * 2), np.uint8)
     padded[:n, :num_bytes] = codes
-    slots = combined_words(padded.view(np.uint32)).reshape(len(padded) // lanes, lanes, -1)
+    slots = combined_words(padded.view(np.uint16)).reshape(len(padded) // lanes, lanes, -1)
     memory = np.empty(slots.nbytes + 64, np.uint8)
     start = -memory.ctypes.data % 64
-    blocks = memory[start : start + slots.nbytes].view(np.uint32).reshape(len(slots), -1, lanes)
+    blocks = memory[start : start + slots.nbytes].view(np.uint16).reshape(len(slots), -1, lanes)
     blocks[:] = slots.transpose(0, 2, 1)
     return blocks
 
@@ -212,7 +213,7 @@ def _lists(room: Array, columns: Columns, bits: int, limits: Array) -> Lists:
     rows, k = room.shape
     dtype = _key_type(columns, bits)
     keys = room.view(dtype) if dtype.itemsize == 4 else np.empty((rows, 2 * k), dtype)
-    return Lists(keys, columns.id_bits, np.zeros(rows, np.int32), limits.copy())
+    return Lists(keys, columns.id_bits, np.zeros(rows, np.int32), limits.astype(np.int16))
 
 
 def _key_type(columns: Columns, bits: int) -> np.dtype[Any]:
@@ -221,11 +222,9 @@ def _key_type(columns: Columns, bits: int) -> np.dtype[Any]:
 
 def _scratch(columns: Columns, bits: int, k: int) -> Scratch:
     return Scratch(
-        np.empty(GROUP * TILE, np.int32),
-        np.empty(MASK_WORDS, np.uint64),
-        np.empty(MASK_WORDS, np.uint64),
-        np.empty(GROUP * TILE + 2, np.int32),
-        np.empty(GROUP, np.int32),
+        np.empty(GROUP * TILE, np.int16),
+        np.empty(GROUP * BLOCKS, np.uint64),
+        np.empty(2 * GROUP, np.int16),
         np.zeros(bits + 2, np.int64),
         np.empty(2 * k, _key_type(columns, bits)),
     )
