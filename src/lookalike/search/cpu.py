@@ -213,7 +213,7 @@ def _lists(room: Array, columns: Columns, bits: int, limits: Array) -> Lists:
     rows, k = room.shape
     dtype = _key_type(columns, bits)
     keys = room.view(dtype) if dtype.itemsize == 4 else np.empty((rows, 2 * k), dtype)
-    return Lists(keys, columns.id_bits, np.zeros(rows, np.int32), limits.astype(np.int16))
+    return Lists(keys, columns.id_bits, np.zeros(rows, np.uint32), limits.astype(np.int16))
 
 
 def _key_type(columns: Columns, bits: int) -> np.dtype[Any]:

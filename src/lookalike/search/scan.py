@@ -39,7 +39,7 @@ class Lists(NamedTuple):
 
     keys: Any  # uint32, or uint64 if that is too narrow, [rows, 2k]: distance << id_bits | id
     id_bits: int
-    counts: Any  # int32 [rows]
+    counts: Any  # uint32 [rows]
     limits: Any  # int16 [rows], for mirrored lists padded to whole tiles with -1
 
 
@@ -98,13 +98,16 @@ def _keep_best(lists: Lists, entry: int, k: int) -> None:
 
 
 @kernel
-def _push(lists: Lists, entry: int, distance: int, sample: int, k: int) -> None:
-    """Append a row to a list if it is within the limit: always written, but counted only then, without a branch."""
+def _push(lists: Lists, entry: Any, distance: int, sample: int, k: int) -> None:
+    """Append a row to a list if it is within the limit: always written, but counted only then, without a branch.
+
+    `entry` is unsigned, as are all indices of the innermost loop: numba lets signed ones count from the end.
+    """
     if lists.counts[entry] == lists.keys.shape[1]:
         _keep_best(lists, entry, k)
     slot = lists.counts[entry]
     lists.keys[entry, slot] = (distance << lists.id_bits) | sample
-    lists.counts[entry] = slot + (distance <= lists.limits[entry])
+    lists.counts[entry] = slot + np.uint32(distance <= lists.limits[entry])
 
 
 @kernel
@@ -144,24 +147,31 @@ def scan(
                 scratch.distances.ctypes.data,
                 scratch.hits.ctypes.data,
             )
+            inside = first_column + TILE <= columns.num_columns and group_row + GROUP <= last_row
+            inside = inside and not (mirror and first_column < group_row + GROUP)
             while words:  # row by row, so that on the diagonal, too, every list meets its samples in order of id
-                word = trailing_zeros(words)
+                word = np.uint64(trailing_zeros(words))
                 words &= words - one
                 mask = scratch.hits[word]
-                row = group_row + word // BLOCKS
+                row = np.uint64(group_row) + word // np.uint64(BLOCKS)
                 while mask:
-                    position = word * BLOCK + trailing_zeros(mask)
+                    position = word * np.uint64(BLOCK) + np.uint64(trailing_zeros(mask))
                     mask &= mask - one
-                    column = first_column + (position & (TILE - 1))
-                    if column >= columns.num_columns or row >= last_row or (mirror and column < row):
+                    column = np.uint64(first_column) + (position & np.uint64(TILE - 1))
+                    if not inside and (
+                        column >= np.uint64(columns.num_columns)
+                        or row >= np.uint64(last_row)
+                        or (mirror and column < row)
+                    ):
                         continue
                     if has_labels and rows.labels[row] == columns.labels[column]:
                         continue
-                    distance, sample = np.int64(scratch.distances[position]), column * columns.id_stride
-                    if not (has_exclude and _is_excluded(rows, row, sample)):
-                        _push(lists, row - list_offset, distance, sample, k)
-                    if mirror and column > row and not (has_exclude and _is_excluded(rows, column, row)):
-                        _push(mirror_lists, column, distance, row, k)
+                    distance = np.int64(scratch.distances[position])
+                    sample = np.int64(column) * columns.id_stride
+                    if not (has_exclude and _is_excluded(rows, np.int64(row), sample)):
+                        _push(lists, row - np.uint64(list_offset), distance, sample, k)
+                    if mirror and column > row and not (has_exclude and _is_excluded(rows, np.int64(column), row)):
+                        _push(mirror_lists, column, distance, np.int64(row), k)
 
 
 @kernel
@@ -173,7 +183,7 @@ def append(
         for i in range(more.counts[row - more_offset]):
             key = int(more.keys[row - more_offset, i])
             distance, sample = key >> more.id_bits, key & ((1 << more.id_bits) - 1)
-            _push(lists, row, distance, sample, k)
+            _push(lists, np.uint64(row), distance, sample, k)
 
 
 @kernel
