@@ -95,7 +95,7 @@ def test_sampled_limits_are_exact_on_all_rows(bits, kind, threads, monkeypatch):
 def test_limits_are_repaired(monkeypatch):
     """With limits that shut everything out, all of the answer comes from the repair."""
     codes, _ = clustered_codes(3000, 64, 20, seed=1)
-    monkeypatch.setattr(cpu, "_sampled_limits", lambda request, *_: np.zeros(request.num_queries, np.int32))
+    monkeypatch.setattr(cpu, "_sampled_limits", lambda request, *_: cpu.Limits.same(request.num_queries, 0))
     assert_same(hamming_topk(codes, codes, 9, backend="cpu"), hamming_topk(codes, codes, 9, backend="matmul"))
 
 

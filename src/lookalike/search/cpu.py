@@ -19,12 +19,12 @@ import numpy as np
 import torch
 
 from lookalike.search.request import Neighbours, Request
-from lookalike.search.scan import Columns, Lists, Rows, Scratch, append, emit, scan
-from lookalike.search.simd import BLOCKS, GROUP, LANES, ROWS, TILE, combined_words, twice
+from lookalike.search.scan import FAR, Columns, Lists, Rows, Scratch, append, emit, scan
+from lookalike.search.simd import BLOCKS, GROUP, LANES, ROWS, TILE, interleave, num_slots, twice
 from lookalike.utils.arrays import Array, narrowed
 from lookalike.utils.progress import Bar, progress_bar
 
-CHUNK = 1024  # query rows per task, a multiple of TILE
+CHUNK = 4096  # query rows per task, a multiple of TILE; a list of a column is fetched from memory once per chunk
 SAMPLE = 1536  # reference rows to estimate limits from, if there are enough
 
 _SHUT = np.full(TILE, -1, np.int16)
@@ -45,6 +45,22 @@ class Answer(NamedTuple):
         return cls(
             np.empty((num_queries, k), np.int32), np.empty((num_queries, k), np.int64), np.empty(num_queries, bool)
         )
+
+
+class Limits(NamedTuple):
+    """The last key (distance, id) that may be among a query's nearest: rows beyond it are left out."""
+
+    distances: Array  # int32 [q]
+    ids: Array  # int64 [q]
+
+    @classmethod
+    def same(cls, num_queries: int, distance: int) -> "Limits":
+        """Return the same limit for all queries, whatever the id."""
+        return cls(np.full(num_queries, distance, np.int32), np.full(num_queries, FAR, np.int64))
+
+    def take(self, first: int, last: int) -> "Limits":
+        """Return the limits of some of the queries."""
+        return Limits(self.distances[first:last], self.ids[first:last])
 
 
 def topk(request: Request) -> Neighbours:
@@ -70,7 +86,7 @@ def is_loaded() -> bool:
     return bool(getattr(scan, "signatures", ()))
 
 
-def _sampled_limits(request: Request, rows: Rows, run: Run) -> Array:
+def _sampled_limits(request: Request, rows: Rows, run: Run) -> Limits:
     """Estimate a limit per query that at least k admissible rows should lie within, from every `stride`-th row.
 
     On average the sample holds `mean` of a query's k nearest. Its `rank`-th nearest sample is too tight a limit only if
@@ -78,23 +94,25 @@ def _sampled_limits(request: Request, rows: Rows, run: Run) -> Array:
     """
     num_queries, n, k = request.num_queries, request.num_references, request.k
     stride = max(8, n // max(SAMPLE, n // 32))
-    unlimited = np.full(num_queries, request.bits, np.int32)
+    unlimited = Limits.same(num_queries, request.bits)
     if 16 * k > n:  # a sample pays only if its limits skip most rows
         return unlimited
     sample = _columns(request, stride)
     mean = sample.num_columns * k / n
     rank = math.ceil(mean + 1.5 * math.sqrt(mean) + 1)
     answer = Answer.empty(num_queries, rank)
-    guess = np.full(num_queries, _typical_limit(request, stride, min(1.0, 6 * rank / sample.num_columns)), np.int32)
+    guess = Limits.same(num_queries, _typical_limit(request, stride, min(1.0, 6 * rank / sample.num_columns)))
     _scan_chunks(rows, sample, guess, request.bits, answer, run)
     _repair(request, sample, answer, run)
-    last = answer.distances[:, -1]
-    return np.where(last >= 0, last, unlimited)
+    found = answer.distances[:, -1] >= 0
+    last = Limits(answer.distances[:, -1], answer.indices[:, -1])
+    return Limits(*(np.where(found, *both) for both in zip(last, unlimited, strict=True)))
 
 
 def _typical_limit(request: Request, stride: int, share: float) -> int:
     """Return the distance that this fraction of all admissible pairs falls within."""
     some = slice(None, None, max(1, request.num_queries // 64))
+    stride *= max(1, request.num_references // (2048 * stride))
     query, reference = request.query[some].numpy()[:64], request.reference[::stride].numpy()
     distances = np.bitwise_count(query[:, None] ^ reference[None]).sum(-1, dtype=np.int32)
     if request.query_labels is not None and request.reference_labels is not None:
@@ -104,14 +122,14 @@ def _typical_limit(request: Request, stride: int, share: float) -> int:
 
 
 def _scan_chunks(
-    rows: Rows, columns: Columns, limits: Array, bits: int, answer: Answer, run: Run, bar: Bar | None = None
+    rows: Rows, columns: Columns, limits: Limits, bits: int, answer: Answer, run: Run, bar: Bar | None = None
 ) -> None:
     """Search each query on its own, one chunk of queries per task."""
     num_queries, k = answer.distances.shape
 
     def search(first: int, last: int) -> None:
         scratch = _scratch(columns, bits, k)
-        lists = _lists(answer.indices[first:last], columns, bits, limits[first:last])
+        lists = _lists(answer.indices[first:last], columns, bits, limits.take(first, last))
         no_mirror = lists._replace(limits=_SHUT)
         scan(rows, first, last, columns, 0, len(columns.codes), lists, first, False, no_mirror, k, scratch)
         emit(lists, first, last, first, bits, *answer, scratch)
@@ -123,7 +141,7 @@ def _scan_chunks(
     run(search, [(first, min(first + chunk, num_queries)) for first in range(0, num_queries, chunk)])
 
 
-def _scan_mirrored(rows: Rows, columns: Columns, limits: Array, bits: int, answer: Answer, run: Run, bar: Bar) -> None:
+def _scan_mirrored(rows: Rows, columns: Columns, limits: Limits, bits: int, answer: Answer, run: Run, bar: Bar) -> None:
     """Search a reference in itself, computing each pair once.
 
     Rows are scanned in chunks from the top; each thread takes one ascending piece of the columns right of the diagonal
@@ -133,9 +151,11 @@ def _scan_mirrored(rows: Rows, columns: Columns, limits: Array, bits: int, answe
     """
     n, k = answer.distances.shape
     num_tiles, threads = len(columns.codes), torch.get_num_threads()
-    lists = _lists(answer.indices, columns, bits, np.append(limits, np.full(num_tiles * TILE - n, -1, np.int32)))
+    padding = Limits.same(num_tiles * TILE - n, -1)
+    padded = Limits(*(np.append(*both) for both in zip(limits, padding, strict=True)))
+    lists = _lists(answer.indices, columns, bits, padded)
     rooms = np.empty((threads - 1, CHUNK, k), np.int64)
-    pieces = [_lists(room, columns, bits, np.full(CHUNK, -1, np.int32)) for room in rooms]
+    pieces = [_lists(room, columns, bits, Limits.same(CHUNK, -1)) for room in rooms]
     scratches = [_scratch(columns, bits, k) for _ in range(threads)]
 
     def search(piece: int, first: int, last: int, first_tile: int, last_tile: int) -> None:
@@ -153,6 +173,7 @@ def _scan_mirrored(rows: Rows, columns: Columns, limits: Array, bits: int, answe
         for more in pieces:
             more.counts[:] = 0
             more.limits[: last - first] = lists.limits[first:last]
+            more.last_ids[: last - first] = lists.last_ids[first:last]
         tiles = np.linspace(first // TILE, num_tiles, threads + 1).astype(int).tolist()
         run(search, [(p, first, last, tiles[p], tiles[p + 1]) for p in range(threads)])
         edges = np.linspace(first, last, threads + 1).astype(int).tolist()
@@ -167,7 +188,7 @@ def _repair(request: Request, columns: Columns, answer: Answer, run: Run) -> Non
         return
     repaired = Answer.empty(len(short), answer.distances.shape[1])
     rows = _rows(request.take(torch.from_numpy(short)))
-    _scan_chunks(rows, columns, np.full(len(short), request.bits, np.int32), request.bits, repaired, run)
+    _scan_chunks(rows, columns, Limits.same(len(short), request.bits), request.bits, repaired, run)
     for field, again in zip(answer, repaired, strict=True):
         field[short] = again
 
@@ -197,23 +218,23 @@ def _int64(values: torch.Tensor | None) -> Array:
 
 def _interleave(codes: Array, lanes: int, multiple: int) -> Array:
     """Lay out [n, bytes] as uint16 [blocks, slots, lanes], 64-byte aligned: one slot of `lanes` rows side by side."""
-    n, num_bytes = codes.shape
-    padded = np.zeros((-(-n // multiple) * multiple, -(-num_bytes // 2) * 2), np.uint8)
-    padded[:n, :num_bytes] = codes
-    slots = combined_words(padded.view(np.uint16)).reshape(len(padded) // lanes, lanes, -1)
-    memory = np.empty(slots.nbytes + 64, np.uint8)
+    if codes.shape[1] % 2:
+        codes = np.pad(codes, ((0, 0), (0, 1)))
+    words = np.ascontiguousarray(codes).view(np.uint16)
+    shape = (-(-len(words) // multiple) * multiple // lanes, num_slots(words.shape[1]), lanes)
+    memory = np.zeros(2 * math.prod(shape) + 64, np.uint8)
     start = -memory.ctypes.data % 64
-    blocks = memory[start : start + slots.nbytes].view(np.uint16).reshape(len(slots), -1, lanes)
-    blocks[:] = slots.transpose(0, 2, 1)
+    blocks = memory[start : start + 2 * math.prod(shape)].view(np.uint16).reshape(shape)
+    interleave(words, blocks)
     return blocks
 
 
-def _lists(room: Array, columns: Columns, bits: int, limits: Array) -> Lists:
+def _lists(room: Array, columns: Columns, bits: int, limits: Limits) -> Lists:
     """Make empty lists of 2 k keys; 32-bit keys live in `room`, int64 [rows, k], which will hold the answer."""
     rows, k = room.shape
     dtype = _key_type(columns, bits)
     keys = room.view(dtype) if dtype.itemsize == 4 else np.empty((rows, 2 * k), dtype)
-    return Lists(keys, columns.id_bits, np.zeros(rows, np.uint32), limits.astype(np.int16))
+    return Lists(keys, columns.id_bits, np.zeros(rows, np.uint32), limits.distances.astype(np.int16), limits.ids.copy())
 
 
 def _key_type(columns: Columns, bits: int) -> np.dtype[Any]:

@@ -14,6 +14,8 @@ import numpy as np
 from lookalike.search.simd import BLOCK, BLOCKS, GROUP, TILE, distance_tile, trailing_zeros
 from lookalike.utils.jit import kernel
 
+FAR = np.iinfo(np.int64).max
+
 
 class Rows(NamedTuple):
     """The queries."""
@@ -41,6 +43,7 @@ class Lists(NamedTuple):
     id_bits: int
     counts: Any  # uint32 [rows]
     limits: Any  # int16 [rows], for mirrored lists padded to whole tiles with -1
+    last_ids: Any  # int64 [rows]: after this id, rows at the distance of the limit itself no longer count
 
 
 class Scratch(NamedTuple):
@@ -95,6 +98,15 @@ def _keep_best(lists: Lists, entry: int, k: int) -> None:
         ties -= tied
     lists.counts[entry] = k
     lists.limits[entry] = low - 1
+    lists.last_ids[entry] = FAR
+
+
+@kernel
+def _pass_ids(lists: Lists, entry: int, first_id: int) -> None:
+    """Tighten the limit of a list to which no id below `first_id` will be offered any more."""
+    if first_id > lists.last_ids[entry]:
+        lists.limits[entry] -= 1
+        lists.last_ids[entry] = FAR
 
 
 @kernel
@@ -131,12 +143,17 @@ def scan(
     one = np.uint64(1)
     for tile in range(first_tile, last_tile):
         first_column = tile * TILE
+        if mirror:
+            for column in range(first_column, first_column + TILE):
+                _pass_ids(mirror_lists, column, first_row)
         for group_row in range(first_row, last_row, GROUP):
             if mirror and first_column + TILE <= group_row:
                 break
             for r in range(GROUP):
-                row = group_row + r
-                limit = lists.limits[row - list_offset] if row < last_row else np.int16(-1)
+                row, limit = group_row + r, np.int16(-1)
+                if row < last_row:
+                    _pass_ids(lists, row - list_offset, first_column * columns.id_stride)
+                    limit = lists.limits[row - list_offset]
                 scratch.row_limits[2 * r] = scratch.row_limits[2 * r + 1] = limit
             words = distance_tile(
                 rows.codes[group_row // GROUP].ctypes.data,
@@ -170,7 +187,7 @@ def scan(
                     sample = np.int64(column) * columns.id_stride
                     if not (has_exclude and _is_excluded(rows, np.int64(row), sample)):
                         _push(lists, row - np.uint64(list_offset), distance, sample, k)
-                    if mirror and column > row and not (has_exclude and _is_excluded(rows, np.int64(column), row)):
+                    if mirror and column > row and not (has_exclude and _is_excluded(rows, np.int64(column), np.int64(row))):
                         _push(mirror_lists, column, distance, np.int64(row), k)
 
 

@@ -17,7 +17,7 @@ from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 
-from lookalike.utils.jit import intrinsic
+from lookalike.utils.jit import intrinsic, kernel
 
 LANES = 32  # reference rows per vector register: 32 words of 16 bits
 BLOCK = 2 * LANES  # reference rows compared at a time: their hits are one 64-bit word
@@ -52,12 +52,30 @@ def twice(words: Any) -> Any:
     return words.astype(np.uint32) * np.uint32(0x10001)
 
 
-def combined_words(words: Any) -> Any:
-    """Turn uint16 [n, words] into [n, slots]: x0 ^ x1, x0 ^ x2, x0, x0 ^ x1 ^ x2 per three words; keep the rest."""
-    threes = words.shape[1] // 3
-    x0, x1, x2 = (words[:, i : 3 * threes : 3] for i in range(3))
-    combined = np.stack([x0 ^ x1, x0 ^ x2, x0, x0 ^ x1 ^ x2], axis=2).reshape(len(words), 4 * threes)
-    return np.concatenate([combined, words[:, 3 * threes :]], axis=1)
+def num_slots(num_words: int) -> int:
+    """Return how many words `interleave` makes of the words of a code: four of every three."""
+    return num_words + num_words // 3
+
+
+@kernel
+def interleave(words: Any, slots: Any) -> None:
+    """Lay out codes so that one slot of several rows is one vector, and combine words.
+
+    words  uint16 [n, words]
+    slots  uint16 [blocks, slots, rows], of zeros: x0 ^ x1, x0 ^ x2, x0, x0 ^ x1 ^ x2 per three words; then the rest
+    """
+    num_words, lanes = words.shape[1], slots.shape[2]
+    threes = num_words // 3
+    for row in range(len(words)):
+        block, lane = row // lanes, row % lanes
+        for three in range(threes):
+            x0, x1, x2 = words[row, 3 * three], words[row, 3 * three + 1], words[row, 3 * three + 2]
+            slots[block, 4 * three, lane] = x0 ^ x1
+            slots[block, 4 * three + 1, lane] = x0 ^ x2
+            slots[block, 4 * three + 2, lane] = x0
+            slots[block, 4 * three + 3, lane] = x0 ^ x1 ^ x2
+        for word in range(3 * threes, num_words):
+            slots[block, threes + word, lane] = words[row, word]
 
 
 @intrinsic
@@ -73,7 +91,7 @@ def distance_tile(
 ) -> Any:
     """Compute distances of `GROUP` queries (rows) to `TILE` reference codes (columns), and which are within limits.
 
-    All arguments are addresses, except `slots`, the number of `combined_words` per code. Returns which of the
+    All arguments are addresses, except `slots`, the number of `interleave`d words per code. Returns which of the
     GROUP x BLOCKS words of `hits` are not zero, as the bits of an int64.
 
     queries        uint32 [GROUP / 4, slots, 4]           `twice` each word
