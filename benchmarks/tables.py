@@ -161,6 +161,30 @@ def _search_gpu_codes() -> str:
     return f"{markdown(['codes', 'excluded', *(f'{bits} bits' for bits in lengths)], rows)}\n\n{note}"
 
 
+def _search_streamed() -> str:
+    result = record.read("search_streamed")
+    settings, gpu = result["settings"], result["gpu"]
+    rows = [
+        [
+            row["reference"],
+            f"{row['queries']:,}",
+            f"{row['seconds']:.1f} s",
+            f"{row['pairs_per_second'] / 1e12:.2f}e12",
+        ]
+        for row in result["search"]
+    ]
+    estimate = result["estimate"]
+    note = (
+        f"{settings['rows']:,} codes of {settings['bits']} bits, half of them random and half in clusters, k = "
+        f"{settings['k']}, pages of {settings['page_rows']:,} codes, all with equal answers. The disk was read at "
+        f"{result['disk']['read_bytes_per_second'] / 1e9:.1f} GB/s. Computed from these rates, a search of "
+        f"{estimate['codes']:,} codes in themselves takes {estimate['compute_hours']:.1f} hours on {estimate['gpus']} "
+        f"such GPUs, and reads {estimate['read_bytes'] / 1e12:.1f} TB meanwhile. {gpu['name']}, CUDA {gpu['cuda']}, "
+        f"torch {result['versions']['torch']}; from `benchmarks/results/search_streamed.json`."
+    )
+    return f"{markdown(['reference', 'queries', 'time', 'pairs per second'], rows)}\n\n{note}"
+
+
 def _guard() -> str:
     result = record.read("guard")
     rows = [
@@ -460,6 +484,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "search": _search,
     "search_gpu": _search_gpu,
     "search_gpu_codes": _search_gpu_codes,
+    "search_streamed": _search_streamed,
     "encode": _encode,
     "guard": _guard,
     "batches": _batches,

@@ -31,6 +31,7 @@ WRITERS = {
     "search": ["main"],
     "search_gpu": ["main"],
     "search_gpu_codes": ["main"],
+    "search_streamed": ["main"],
 }
 
 
@@ -132,6 +133,26 @@ def test_every_benchmark_is_known_here():
         "scale",
         "tables",
     }
+
+
+@pytest.mark.usefixtures("threads")
+def test_streamed_search_is_compared_before_it_is_written(tmp_path, capsys):
+    streamed = importlib.import_module("benchmarks.search_streamed")
+    sizes = {"rows": 20_000, "queries": 300, "fewer": 100, "k": 5, "page_rows": 7000, "device": "cpu"}
+    streamed.main(**sizes, folder=tmp_path, out=tmp_path / "streamed.json")
+    written = json.loads((tmp_path / "streamed.json").read_text())
+    assert [(row["reference"], row["queries"]) for row in written["search"]] == [
+        ("in memory, one search", 100),
+        ("in memory, one search", 300),
+        ("on disk", 100),
+        ("on disk", 300),
+        ("in host memory", 100),
+    ]
+    assert written["estimate"]["read_bytes"] == 100 * 64_000_000_000
+    assert "1,000,000,000 codes in themselves on 8 GPUs" in capsys.readouterr().out
+    assert [path.name for path in tmp_path.iterdir()] == ["streamed.json"]  # the codes are gone
+    with pytest.raises(ValueError, match="takes the benchmark at its full size"):
+        streamed.main(**sizes, committed=True)
 
 
 def test_only_full_problems_are_recorded(tmp_path):

@@ -2,6 +2,7 @@
 
 import logging
 import pwd
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -41,6 +42,13 @@ def awkward(name, n, bits, k):
         codes, members = clustered_codes(n, bits, 12, seed=n)
         labels = torch.from_numpy(members) // 2
         return checked_request(codes[some], codes, k, labels=(labels[some], labels))
+    if name == "limits":  # of an earlier search: tight, none, and nothing counts
+        limits = plain.topk(checked_request(codes[some], codes[: n // 2], k)).distances[:, -1] - 1
+        limits[::3], limits[1::7] = bits, -1
+        return checked_request(codes[some], codes, k, labels=(labels[some], labels), limits=limits)
+    if name == "limits, all codes equal":
+        limits = torch.randint(-1, 2, (len(some),), generator=generator)
+        return checked_request(codes[:1].expand(len(some), -1), codes[:1].expand(n, -1), k, limits=limits)
     lists = [torch.randint(0, n, (int(length),), generator=generator) for length in torch.randint(0, 60, (len(some),))]
     return checked_request(codes[some], codes, k, exclude=csr(lists), memory=30_000)
 
@@ -52,6 +60,8 @@ AWKWARD = [
     "all distances equal",
     "one label",
     "sorted clusters",
+    "limits",
+    "limits, all codes equal",
     "exclude, in tiles",
 ]
 
@@ -92,6 +102,39 @@ def test_emulated_repair(monkeypatch, folder, deviations):
     search = cuda._Search(asked)
     assert_same(search.run(), plain.topk(asked))
     assert search.kernels.repaired > 30
+
+
+@pytest.mark.parametrize("deviations", [-2.4, 120.0])
+@pytest.mark.parametrize("name", ["limits", "limits, all codes equal"])
+def test_emulated_repair_keeps_to_the_limits(monkeypatch, folder, name, deviations):
+    """Sampled limits that are too tight, and lists too short for what the request's limits let pass."""
+    emulator.install(monkeypatch, folder)
+    plan = replace(cuda.make_plan(70, 4099, 12, 1 << 20, 8), capacity=256)
+    monkeypatch.setattr(cuda, "DEVIATIONS", deviations)
+    monkeypatch.setattr(cuda, "make_plan", lambda *_: plan)
+    asked = awkward(name, 4099, 128, 12)
+    search = cuda._Search(asked)
+    search.kernels.repaired = 0
+    assert_same(search.run(), plain.topk(asked))
+    assert search.kernels.repaired > 10
+
+
+@pytest.mark.parametrize("direct", [600, 4096])
+def test_emulated_lists_that_limits_keep_short_are_complete(monkeypatch, folder, direct):
+    """With a sample and without one, in several tiles of queries."""
+    emulator.install(monkeypatch, folder)
+    monkeypatch.setattr(cuda, "DIRECT", direct)
+    codes, _ = clustered_codes(2000, 128, 12, seed=3)
+    limits = torch.randint(-1, 30, (90,), generator=torch.manual_seed(0))
+    asked = checked_request(codes[:90], codes, 60, limits=limits, memory=100_000)
+    search = cuda._Search(asked)
+    assert bool(search.plan.run) == (direct == 600)
+    assert search.plan.tile < 90
+    search.kernels.repaired = 0
+    expected = plain.topk(asked)
+    assert_same(search.run(), expected)
+    assert search.kernels.repaired == 0
+    assert (expected.indices == -1).any(1).sum() > 60
 
 
 def repeated(num_distinct, bits, *, odd=False, filters="none"):
@@ -192,10 +235,11 @@ def test_fragments_give_distances():
         assert np.array_equal(distances, np.bitwise_count(x[:, None] ^ y[None]).sum(-1, dtype=int))
 
 
+@pytest.mark.parametrize("scarcer", [1, cuda.SCARCER])
 @pytest.mark.parametrize(("n", "k"), [(25_882, 128), (532_736, 1), (532_736, 128), (532_736, 2048), (8_841_823, 128)])
-def test_limits_leave_few_queries_to_repair(n, k):
+def test_limits_leave_few_queries_to_repair(n, k, scarcer):
     """Ranks of the nearest rows are all that matters: which of them are in the sample, and in which groups."""
-    plan = cuda.make_plan(1000, n, k, 1 << 31)
+    plan = cuda.make_plan(1000, n, k, 1 << 31, scarcer)
     rng = np.random.default_rng(n + k)
     share = cuda.GROUPS * plan.run / n
     wanted = k * share + cuda.DEVIATIONS * np.sqrt(k * share) + 1
@@ -209,7 +253,7 @@ def test_limits_leave_few_queries_to_repair(n, k):
     within = np.array(within)
     assert (within < k).mean() < 0.01
     assert (within > plan.capacity).mean() < 0.01
-    assert plan.capacity < 8 * k + 1000
+    assert plan.capacity < scarcer * (8 * k + 1000)
 
 
 def test_memory_bounds_the_tiles():

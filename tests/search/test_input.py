@@ -45,6 +45,9 @@ CODES = torch.tensor([[0, 0], [1, 0], [3, 0], [7, 0]], dtype=torch.uint8)
             "backend must be one of 'auto', 'plain', 'cpu', 'matmul', 'cuda', got 'faiss'.",
         ),
         ({"memory": 0}, ValueError, "memory must be at least 1, got 0."),
+        ({"limits": [1.0] * 4}, TypeError, "limits must be integers, got torch.float32."),
+        ({"limits": [1, 2, 3]}, ValueError, "limits must have one distance per query, 4, got 3."),
+        ({"limits": 3}, ValueError, r"limits must have one dimension, got the shape \[\]."),
     ],
 )
 def test_bad_input_gets_a_sentence(change, error, sentence):

@@ -50,6 +50,8 @@ def searches(draw):
     longest = draw(st.sampled_from([None, 0, 1, 5, n]))
     if longest is not None:
         options["exclude"] = csr([rng.integers(0, n, rng.integers(0, longest + 1)) for _ in range(q)])
+    if draw(st.booleans()):
+        options["limits"] = rng.integers(-2, draw(st.sampled_from([1, bits // 2, bits + 3])), q)
     k = draw(st.sampled_from([1, 2, 5, 16, n, n + 3]))
     return queries, reference, k, options
 
@@ -90,6 +92,55 @@ def test_sampled_limits_are_exact_on_all_rows(bits, kind, threads, monkeypatch):
         threads(number)
         assert_same(hamming_topk(queries, reference, k, backend="cpu", **options), expected)
     assert 0 < repaired[-1] < len(queries) / 2  # limits shut most rows out, and a neighbour here and there
+
+
+def earlier_limits(reference, queries, k):
+    """What a search of the first half of a reference knows, for some of its queries: the k-th distance less one."""
+    distances = hamming_topk(queries, reference[: len(reference) // 2], k, backend="matmul").distances[:, -1] - 1
+    distances[::3] = reference.shape[1] * 8
+    distances[1::30] = -1
+    return distances
+
+
+@pytest.mark.parametrize("kind", ["self-join", "two tables"])
+def test_limits_are_kept_on_all_rows(kind, threads, monkeypatch):
+    """Tight, loose and shut limits beside each other; sampled ones that are too tight beneath them."""
+    reference, members = clustered_codes(6_000, 128, 300, seed=5)
+    queries = reference if kind == "self-join" else reference[1::5].clone()
+    labels = torch.from_numpy(members // 3)
+    query_labels = labels if kind == "self-join" else labels[1::5]
+    options = {
+        "query_labels": query_labels,
+        "reference_labels": labels,
+        "limits": earlier_limits(reference, queries, 9),
+    }
+    expected = hamming_topk(queries, reference, 9, backend="matmul", **options)
+    assert (expected.indices == -1).any()
+    sampled, asked = cpu._sampled_limits, []
+    for tightened in (0, 3):
+
+        def too_tight(request, *rest, by=tightened):
+            asked.append(request)
+            found = sampled(request, *rest)
+            return found._replace(distances=found.distances - by)
+
+        monkeypatch.setattr(cpu, "_sampled_limits", too_tight)
+        for number in (1, 3):
+            threads(number)
+            assert_same(hamming_topk(queries, reference, 9, backend="cpu", **options), expected)
+    assert asked
+    assert all(len(queries) / 4 < request.num_queries < len(queries) / 2 for request in asked)  # loose ones only
+
+
+def test_queries_short_of_neighbours_within_their_limit_are_not_searched_again(monkeypatch):
+    codes, _ = clustered_codes(3000, 64, 20, seed=1)
+    repair, repaired = cpu._repair, []
+    monkeypatch.setattr(cpu, "_repair", lambda *args: repaired.append((~args[2].proven).sum()) or repair(*args))
+    limits = torch.randint(-1, 20, (3000,), generator=torch.manual_seed(0))
+    found = hamming_topk(codes, codes, 50, backend="cpu", limits=limits)
+    assert (found.indices == -1).any(1).sum() > 1000
+    assert repaired == [0]
+    assert_same(found, hamming_topk(codes, codes, 50, backend="matmul", limits=limits))
 
 
 def test_limits_are_repaired(monkeypatch):
@@ -138,12 +189,14 @@ def test_self_join_is_scanned_once(monkeypatch):
     assert len(scans) == 1
 
 
-def test_request_take_keeps_exclude_lists():
+def test_request_take_keeps_exclude_lists_and_limits():
     codes = torch.arange(8, dtype=torch.uint8).reshape(4, 2)
-    request = checked_request(codes, codes, 1, exclude=csr([[3, 1], [], [2], [0, 1, 2]]))
+    request = checked_request(codes, codes, 1, exclude=csr([[3, 1], [], [2], [0, 1, 2]]), limits=[-5, 3, 9, 99])
+    assert request.limits.tolist() == [-1, 3, 9, 16]
     taken = request.take(torch.tensor([3, 0]))
     assert taken.exclude[0].tolist() == [0, 3, 5]
     assert taken.exclude[1].tolist() == [0, 1, 2, 1, 3]
+    assert taken.limits.tolist() == [16, -1]
 
 
 @pytest.mark.parametrize("backend", ["plain", *FAST])

@@ -27,6 +27,7 @@ def hamming_topk(
     backend: str = "auto",
     progress: bool = False,
     memory: int | None = None,
+    limits: Any = None,
 ) -> Neighbours:
     """Find the k codes nearest to each query by Hamming distance, exactly.
 
@@ -47,12 +48,14 @@ def hamming_topk(
         progress: Show a progress bar on a terminal.
         memory: Bytes of working memory for "cuda" besides codes and answer; by default 4 GiB, or half of what is free
             if that is less. Less memory means more passes.
+        limits: The largest distance that counts, per query: integers `[q]`; if negative, nothing counts. Rows farther
+            away are left out. A bound that is known from an earlier search makes this one faster.
 
     Returns:
         `Neighbours(distances, indices)`, int32 and int64 `[q, k]`, on the device of the queries.
 
     Raises:
-        TypeError: Codes are not uint8, or labels or ids are not integers.
+        TypeError: Codes are not uint8, or labels, ids or limits are not integers.
         ValueError: Shapes do not fit together, k is not positive, an id is out of range, or the backend is unknown or
             cannot be used here.
 
@@ -70,6 +73,7 @@ def hamming_topk(
         exclude=exclude,
         progress=progress,
         memory=memory,
+        limits=limits,
     )
     return answer(request, backend)
 

@@ -37,7 +37,7 @@ def load_kernel() -> None:
 
     Does nothing if numba is not installed.
     """
-    if _can_compile() and not _is_loaded():
+    if _can_compile() and not is_loaded():
         from lookalike.search import cpu  # noqa: PLC0415 - loads numba
 
         codes = torch.arange(64, dtype=torch.uint8).view(-1, 1)
@@ -48,7 +48,7 @@ def choose_backend(request: Request) -> str:
     """Return the backend that "auto" stands for."""
     pairs, device = request.num_queries * request.num_references, request.query.device
     if device.type == "cpu":
-        if _is_loaded():
+        if is_loaded():
             return "cpu"
         return "cpu" if Work.pairs + pairs > LOADING and _can_compile() else "matmul"
     if device.type != "cuda" or pairs <= SMALL:
@@ -90,7 +90,8 @@ def cuda_obstacle(device: torch.device, bits: int, k: int) -> str | None:
     return obstacle(device, bits, k)
 
 
-def _is_loaded() -> bool:
+def is_loaded() -> bool:
+    """Return whether the compiled CPU kernel is loaded."""
     cpu = sys.modules.get("lookalike.search.cpu")
     return cpu is not None and cpu.is_loaded()
 

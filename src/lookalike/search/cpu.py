@@ -1,9 +1,10 @@
 """Exact Hamming search on the CPU with numba kernels and threads; sampled limits skip most of the work.
 
 1. *Limits by sampling.* From its distances to a few thousand rows, each query gets a limit that slightly more than k
-   rows should fall within. The scan keeps only those.
+   rows should fall within, unless the request has a limit that does the same. The scan keeps only those.
 2. *One scan.* In a self-join every pair is computed once and offered to both sides.
-3. *Repair.* A query whose limit was too tight is searched again without one, so the answer is always exact.
+3. *Repair.* A query whose limit was too tight is searched again without one, or with the limit of the request, so the
+   answer is always exact.
 
 Threads are Python's own (the kernels release the GIL): no second OpenMP runtime alongside torch's, nothing that breaks
 when a `DataLoader` forks later, and the result does not depend on their number.
@@ -13,6 +14,7 @@ import math
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -70,12 +72,14 @@ def topk(request: Request) -> Neighbours:
     mirror = _same(request.query, request.reference)
     work = num_queries * columns.num_columns / (2 if mirror else 1)
     with _threads() as run, progress_bar("searching", work, shown=request.progress) as bar:
-        limits = _sampled_limits(request, rows, run)
+        limits = _limits(request, rows, run)
         answer = Answer.empty(num_queries, k)
         if mirror:
             _scan_mirrored(rows, columns, limits, bits, answer, run, bar)
         else:
             _scan_chunks(rows, columns, limits, bits, answer, run, bar)
+        complete = (limits.distances == _bounds(request).distances) & (limits.ids == FAR)
+        answer.proven[complete] = True  # a list that is short holds all that count
         _repair(request, columns, answer, run)
     indices = narrowed(answer.indices) if request.narrow else answer.indices
     return Neighbours(torch.from_numpy(answer.distances), torch.from_numpy(indices))
@@ -84,6 +88,31 @@ def topk(request: Request) -> Neighbours:
 def is_loaded() -> bool:
     """Return whether this process has compiled the kernels or loaded them from numba's cache."""
     return bool(getattr(scan, "signatures", ()))
+
+
+def _bounds(request: Request) -> Limits:
+    """Return the largest distance that counts, per query."""
+    bounds = Limits.same(request.num_queries, request.bits)
+    return bounds if request.limits is None else bounds._replace(distances=request.limits.numpy())
+
+
+def _limits(request: Request, rows: Rows, run: Run) -> Limits:
+    """Return the limit that each query is searched with: the request's, or a sampled one that is tighter.
+
+    A request's limit is taken as it is if it shuts out at least half of all random codes: lists that it lets grow are
+    cut, which tightens it, so a sample would save little.
+    """
+    if request.limits is None:
+        return _sampled_limits(request, rows, run)
+    limits = Limits(*(part.copy() for part in _bounds(request)))
+    loose = np.flatnonzero(limits.distances >= request.bits // 2)
+    if len(loose):
+        some = replace(request.take(torch.from_numpy(loose)), limits=None)
+        sampled = _sampled_limits(some, _rows(some), run)
+        is_tighter = sampled.distances <= limits.distances[loose]
+        for limit, tighter in zip(limits, sampled, strict=True):
+            limit[loose[is_tighter]] = tighter[is_tighter]
+    return limits
 
 
 def _sampled_limits(request: Request, rows: Rows, run: Run) -> Limits:
@@ -182,15 +211,15 @@ def _scan_mirrored(rows: Rows, columns: Columns, limits: Limits, bits: int, answ
 
 
 def _repair(request: Request, columns: Columns, answer: Answer, run: Run) -> None:
-    """Search again, without limits, the queries whose limit may have been too tight."""
+    """Search again, with no limits but the request's own, the queries whose limit may have been too tight."""
     short = np.flatnonzero(~answer.proven)
     if not len(short):
         return
     repaired = Answer.empty(len(short), answer.distances.shape[1])
-    rows = _rows(request.take(torch.from_numpy(short)))
-    _scan_chunks(rows, columns, Limits.same(len(short), request.bits), request.bits, repaired, run)
-    for field, again in zip(answer, repaired, strict=True):
-        field[short] = again
+    again = request.take(torch.from_numpy(short))
+    _scan_chunks(_rows(again), columns, _bounds(again), request.bits, repaired, run)
+    for field, found in zip(answer, repaired, strict=True):
+        field[short] = found
 
 
 def _same(query: torch.Tensor, reference: torch.Tensor) -> bool:

@@ -2,10 +2,12 @@
 
 1. *Limits by sampling.* Each query is compared with a sample of the reference. One of its nearest samples, by the key
    (distance, id), becomes its limit, which slightly more than k rows of the reference should stay within. Keys have no
-   ties, so this works even for codes that are all equal.
+   ties, so this works even for codes that are all equal. Where the request has limits, a smaller sample guards against
+   those that let too many rows pass.
 2. *One scan.* Rows within the limit are appended to the query's list, in any order.
 3. *Order.* Lists are sorted by key, so the order of arrival does not matter.
-4. *Repair.* A list that is too short or overflowed proves nothing; its query is searched again without a limit.
+4. *Repair.* A list that is too short or overflowed proves nothing; its query is searched again without a limit, or with
+   that of the request.
 
 Everything runs on the caller's current stream, and nothing waits for the device: only the device knows which queries
 need repair.
@@ -48,9 +50,10 @@ SHAPES = {  # by words of 32 bits; codes are padded to the next length
 }
 MAX_BITS = 32 * max(SHAPES)
 MAX_K = 4096  # neighbours that can be sorted in the shared memory of any device
-GROUPS, PLACE_BITS, CHUNK = 512, 19, 2048  # as in survey.cu and hamming.cu
+GROUPS, PLACE_BITS, CHUNK, ID_BITS = 512, 19, 2048, 40  # as in the kernels
 DIRECT = 4096  # rows up to which a reference is searched without a sample
 DEVIATIONS = 3.5  # standard deviations by which a limit is wider than needed on average
+SCARCER = 8  # how many times smaller the sample is where the request has limits
 MEMORY = 1 << 32  # bytes of working memory, at most
 
 
@@ -87,16 +90,17 @@ def obstacle(device: torch.device, bits: int, k: int) -> str | None:
     return None
 
 
-def make_plan(num_queries: int, n: int, asked: int, memory: int) -> Plan:
+def make_plan(num_queries: int, n: int, asked: int, memory: int, scarcer: int = 1) -> Plan:
     """Size the sample, the lists and the tiles of queries for `asked` rows per query.
 
     A sample of n / 16 rows holds a sixteenth of a query's nearest on average. The limit is `DEVIATIONS` standard
     deviations beyond that, so that few queries come up short, and lists have room for six more. The sample should hold
-    at most half as many of a query's nearest as it has groups, because each group names only one row.
+    at most half as many of a query's nearest as it has groups, because each group names only one row. `scarcer` divides
+    the sample, where most limits are known beforehand.
     """
     run, capacity = 0, n
     if n > max(DIRECT, 5 * asked):
-        run = max(8, -(-n // (GROUPS * (16 if n < 1 << 21 else 32))))
+        run = max(8, -(-n // (GROUPS * scarcer * (16 if n < 1 << 21 else 32))))
         run = min(run, n // (2 * asked), n // GROUPS, (1 << PLACE_BITS) // GROUPS)
         share = GROUPS * run / n
         mean = asked * share
@@ -131,7 +135,8 @@ class _Search:
         self.spare = 0  # excluded rows per query that limits allow for, at most
         if request.exclude is not None:
             self.spare = max(request.k, 2 * len(request.exclude[1]) // request.num_queries)
-        self.plan = make_plan(request.num_queries, request.num_references, request.k + self.spare, memory)
+        asked, scarcer = request.k + self.spare, 1 if request.limits is None else SCARCER
+        self.plan = make_plan(request.num_queries, request.num_references, asked, memory, scarcer)
 
     def run(self) -> Neighbours:
         q, n, k = self.request.num_queries, self.request.num_references, self.request.k
@@ -141,6 +146,7 @@ class _Search:
         query_weights = weights if self.reference is self.query else self._weights(self.query)
         halves = -((weights + 1) >> 1)
         sample = self._sample(weights) if self.plan.run else None
+        bounds = None if self.request.limits is None else ((self.request.limits.long() + 1) << ID_BITS) - 1
         tile, capacity = min(self.plan.tile, q), self.plan.capacity
         keys = torch.empty(tile, capacity, dtype=torch.int64, device=self.device)
         limits = torch.full((tile,), torch.iinfo(torch.int64).max, device=self.device)
@@ -152,6 +158,9 @@ class _Search:
             repairs = torch.zeros(1 + tile, dtype=torch.int32, device=self.device)
             if sample is not None:
                 self._limit(rows, blocks, sample, query_weights[rows], keys, limits)
+            given = None if bounds is None else bounds[rows]
+            if given is not None:
+                limits[:size] = given if sample is None else torch.minimum(limits[:size], given)
             span = self._span(blocks)
             self._launch(
                 "filter",
@@ -179,6 +188,7 @@ class _Search:
                 keys,
                 counts,
                 limits,
+                given,
                 distances[rows],
                 indices[rows],
                 repairs,
@@ -195,6 +205,7 @@ class _Search:
                 self.reference,
                 *filters,
                 repairs,
+                given,
                 distances[rows],
                 indices[rows],
                 n,

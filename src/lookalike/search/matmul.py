@@ -47,6 +47,8 @@ def _nearest_keys(request: Request, first: int, last: int, dtype: torch.dtype) -
             keys.masked_fill_(same, ABSENT)
         here = (excluded_ids >= start) & (excluded_ids < stop)
         keys[excluded_rows[here], excluded_ids[here] - start] = ABSENT
+        if request.limits is not None:
+            keys.masked_fill_(keys >> 32 > request.limits[first:last, None], ABSENT)
         near = keys.topk(min(request.k, stop - start), largest=False).values
         best = torch.cat([best, near], dim=1).topk(request.k, largest=False, sorted=True).values
     return best

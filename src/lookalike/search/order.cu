@@ -35,15 +35,15 @@ __device__ void write_sorted(i64* room, int size, i64 row, int k, int* distances
 }
 
 // One block per query. Candidates are proven to hold the k nearest if none was dropped and there are at least k, or if
-// there was no limit.
+// there was no limit tighter than the request's: `bounds`, null if it has none.
 extern "C" __global__ void order(
-    const i64* keys, const u32* counts, const i64* keys_up_to, int* distances, i64* indices, u32* repairs,
-    i64 capacity, i64 room_size, i64 k) {
+    const i64* keys, const u32* counts, const i64* keys_up_to, const i64* bounds, int* distances, i64* indices,
+    u32* repairs, i64 capacity, i64 room_size, i64 k) {
     extern __shared__ i64 room[];
     __shared__ int kept;
     const i64 row = blockIdx.x;
     const u32 count = counts[row];
-    if (count > capacity || (count < k && keys_up_to[row] != UNLIMITED)) {
+    if (count > capacity || (count < k && keys_up_to[row] != (bounds ? bounds[row] : UNLIMITED))) {
         if (threadIdx.x == 0) repairs[1 + atomicAdd(repairs, 1u)] = (u32)row;
         return;
     }
@@ -68,11 +68,12 @@ extern "C" __global__ void order(
 }
 
 // Blocks take queries off the list. A first sweep counts rows by distance, which gives the distance of the k-th; a
-// second keeps all nearer rows and, in order of id, as many at that distance as are still missing.
+// second keeps all nearer rows and, in order of id, as many at that distance as are still missing. Rows beyond the
+// request's own limit do not count.
 extern "C" __global__ void __launch_bounds__(256) repair(
     const u32* queries, const u32* reference, const i64* query_labels, const i64* reference_labels,
-    const i64* exclude_offsets, const i64* exclude_ids, const u32* repairs, int* distances, i64* indices,
-    i64 num_references, i64 k) {
+    const i64* exclude_offsets, const i64* exclude_ids, const u32* repairs, const i64* bounds, int* distances,
+    i64* indices, i64 num_references, i64 k) {
     extern __shared__ i64 room[];
     __shared__ u32 histogram[BITS + 1];
     __shared__ __align__(16) u32 code[WORDS];
@@ -91,11 +92,12 @@ extern "C" __global__ void __launch_bounds__(256) repair(
             if (filters.admit(row, column)) atomicAdd(histogram + distance(code, reference + column * WORDS), 1u);
         __syncthreads();
         if (threadIdx.x == 0) {
+            const int farthest = bounds ? distance_of(bounds[row]) : BITS;
             i64 nearer = 0;
             int h = 0;
-            while (h < BITS && nearer + histogram[h] < k) nearer += histogram[h++];
-            level = h;
-            missing = (int)min(k - nearer, (i64)histogram[h]);
+            while (h < farthest && nearer + histogram[h] < k) nearer += histogram[h++];
+            level = min(h, farthest);  // -1: nothing counts
+            missing = level < 0 ? 0 : (int)min(k - nearer, (i64)histogram[h]);
         }
         __syncthreads();
         for (i64 round = 0; round < rounds; ++round) {

@@ -33,6 +33,8 @@ def _topk(request: Request, first: int, last: int) -> Neighbours:
     if request.query_labels is not None and request.reference_labels is not None:
         distances[request.query_labels[first:last, None] == request.reference_labels] = excluded
     distances[request.excluded_pairs(first, last)] = excluded
+    if request.limits is not None:
+        distances[distances > request.limits[first:last, None]] = excluded
     distances, indices = distances.sort(dim=1, stable=True)  # stable: ties stay in order of id
     distances, indices = distances[:, : request.k], indices[:, : request.k]
     absent = distances == excluded

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from lookalike.utils.checks import checked_positive
 from lookalike.utils.lists import Lists, checked_lists, row_numbers, take_lists
-from lookalike.utils.tensors import checked_codes, checked_labels
+from lookalike.utils.tensors import checked_codes, checked_integers, checked_labels
 
 
 class Neighbours(NamedTuple):
@@ -31,6 +31,7 @@ class Request:
     progress: bool = False
     memory: int | None = None  # bytes of working memory, for backends that can choose
     narrow: bool = False  # whether indices are int32 rather than int64
+    limits: Tensor | None = None  # int32 [q], from -1 to bits: the largest distance that counts
 
     @property
     def num_queries(self) -> int:
@@ -56,6 +57,7 @@ class Request:
             query_labels=None if self.query_labels is None else self.query_labels.to(device),
             reference_labels=None if self.reference_labels is None else self.reference_labels.to(device),
             exclude=None if self.exclude is None else (self.exclude[0].to(device), self.exclude[1].to(device)),
+            limits=None if self.limits is None else self.limits.to(device),
         )
 
     def take(self, rows: Tensor) -> "Request":
@@ -65,6 +67,7 @@ class Request:
             query=self.query[rows],
             query_labels=None if self.query_labels is None else self.query_labels[rows],
             exclude=None if self.exclude is None else take_lists(self.exclude, rows),
+            limits=None if self.limits is None else self.limits[rows],
         )
 
     def excluded_pairs(self, first: int, last: int) -> tuple[Tensor, Tensor]:
@@ -86,6 +89,7 @@ def checked_request(
     progress: bool = False,
     memory: int | None = None,
     narrow: bool = False,
+    limits: Any = None,
 ) -> Request:
     """Check the arguments of `hamming_topk`; `labels` are those of the queries and of the reference.
 
@@ -109,6 +113,8 @@ def checked_request(
         reference_labels = checked_labels("reference_labels", reference_labels, len(reference)).to(query.device)
     if exclude is not None:
         exclude = checked_lists("exclude", exclude, len(query), len(reference), query.device)
+    if limits is not None:
+        limits = _checked_limits(limits, query)
     return Request(
         query=query,
         reference=reference,
@@ -119,4 +125,12 @@ def checked_request(
         progress=progress,
         memory=None if memory is None else checked_positive("memory", memory),
         narrow=narrow,
+        limits=limits,
     )
+
+
+def _checked_limits(limits: Any, query: Tensor) -> Tensor:
+    checked = checked_integers("limits", limits)
+    if len(checked) != len(query):
+        raise ValueError(f"limits must have one distance per query, {len(query)}, got {len(checked)}.")
+    return checked.to(query.device).clamp(-1, query.shape[1] * 8).to(torch.int32)

@@ -121,6 +121,19 @@ def lists_among(lists: Lists, rows: Tensor, columns: Tensor) -> Lists:
     return kept[offsets], places[found[is_among]]
 
 
+def lists_within(lists: Lists, first: int, last: int) -> Lists:
+    """Return the ids from `first` to `last` - 1 of each list, counted from `first`.
+
+    Examples:
+        >>> [part.tolist() for part in lists_within(make_lists([[1, 5], [], [4]]), 4, 6)]
+        [[0, 1, 1, 2], [1, 0]]
+    """
+    offsets, ids = lists
+    is_within = (ids >= first) & (ids < last)
+    kept = torch.cat([offsets.new_zeros(1), is_within.long().cumsum(0)])
+    return kept[offsets], ids[is_within] - first
+
+
 def lists_checksum(lists: Lists) -> int:
     """Return a checksum, by which processes compare their lists."""
     offsets, ids = (part.cpu().numpy().tobytes() for part in lists)
