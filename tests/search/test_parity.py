@@ -121,7 +121,8 @@ def test_limits_are_kept_on_all_rows(kind, threads, monkeypatch):
 
         def too_tight(request, *rest, by=tightened):
             asked.append(request)
-            return sampled(request, *rest) - by
+            found = sampled(request, *rest)
+            return found._replace(distances=found.distances - by)
 
         monkeypatch.setattr(cpu, "_sampled_limits", too_tight)
         for number in (1, 3):
@@ -145,7 +146,7 @@ def test_queries_short_of_neighbours_within_their_limit_are_not_searched_again(m
 def test_limits_are_repaired(monkeypatch):
     """With limits that shut everything out, all of the answer comes from the repair."""
     codes, _ = clustered_codes(3000, 64, 20, seed=1)
-    monkeypatch.setattr(cpu, "_sampled_limits", lambda request, *_: np.zeros(request.num_queries, np.int32))
+    monkeypatch.setattr(cpu, "_sampled_limits", lambda request, *_: cpu.Limits.same(request.num_queries, 0))
     assert_same(hamming_topk(codes, codes, 9, backend="cpu"), hamming_topk(codes, codes, 9, backend="matmul"))
 
 

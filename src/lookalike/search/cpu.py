@@ -21,15 +21,15 @@ import numpy as np
 import torch
 
 from lookalike.search.request import Neighbours, Request
-from lookalike.search.scan import MASK_WORDS, Columns, Lists, Rows, Scratch, append, emit, scan
-from lookalike.search.simd import GROUP, LANES, TILE, combined_words
+from lookalike.search.scan import FAR, Columns, Lists, Rows, Scratch, append, emit, scan
+from lookalike.search.simd import BLOCKS, GROUP, LANES, ROWS, TILE, interleave, num_slots, twice
 from lookalike.utils.arrays import Array, narrowed
 from lookalike.utils.progress import Bar, progress_bar
 
-CHUNK = 1024  # query rows per task, a multiple of TILE
+CHUNK = 4096  # query rows per task, a multiple of TILE; a list of a column is fetched from memory once per chunk
 SAMPLE = 1536  # reference rows to estimate limits from, if there are enough
 
-_SHUT = np.full(TILE, -1, np.int32)
+_SHUT = np.full(TILE, -1, np.int16)
 
 Run = Callable[[Callable[..., None], list[tuple[Any, ...]]], None]
 
@@ -49,6 +49,22 @@ class Answer(NamedTuple):
         )
 
 
+class Limits(NamedTuple):
+    """The last key (distance, id) that may be among a query's nearest: rows beyond it are left out."""
+
+    distances: Array  # int32 [q]
+    ids: Array  # int64 [q]
+
+    @classmethod
+    def same(cls, num_queries: int, distance: int) -> "Limits":
+        """Return the same limit for all queries, whatever the id."""
+        return cls(np.full(num_queries, distance, np.int32), np.full(num_queries, FAR, np.int64))
+
+    def take(self, first: int, last: int) -> "Limits":
+        """Return the limits of some of the queries."""
+        return Limits(self.distances[first:last], self.ids[first:last])
+
+
 def topk(request: Request) -> Neighbours:
     """Answer a request: the `cpu` backend of `hamming_topk`."""
     rows, columns = _rows(request), _columns(request)
@@ -62,7 +78,8 @@ def topk(request: Request) -> Neighbours:
             _scan_mirrored(rows, columns, limits, bits, answer, run, bar)
         else:
             _scan_chunks(rows, columns, limits, bits, answer, run, bar)
-        answer.proven[limits >= _bounds(request)] = True  # a list that is short holds all that count
+        complete = (limits.distances == _bounds(request).distances) & (limits.ids == FAR)
+        answer.proven[complete] = True  # a list that is short holds all that count
         _repair(request, columns, answer, run)
     indices = narrowed(answer.indices) if request.narrow else answer.indices
     return Neighbours(torch.from_numpy(answer.distances), torch.from_numpy(indices))
@@ -73,15 +90,13 @@ def is_loaded() -> bool:
     return bool(getattr(scan, "signatures", ()))
 
 
-def _bounds(request: Request) -> Array:
+def _bounds(request: Request) -> Limits:
     """Return the largest distance that counts, per query."""
-    if request.limits is None:
-        return np.full(request.num_queries, request.bits, np.int32)
-    bounds: Array = request.limits.numpy()
-    return bounds
+    bounds = Limits.same(request.num_queries, request.bits)
+    return bounds if request.limits is None else bounds._replace(distances=request.limits.numpy())
 
 
-def _limits(request: Request, rows: Rows, run: Run) -> Array:
+def _limits(request: Request, rows: Rows, run: Run) -> Limits:
     """Return the limit that each query is searched with: the request's, or a sampled one that is tighter.
 
     A request's limit is taken as it is if it shuts out at least half of all random codes: lists that it lets grow are
@@ -89,15 +104,18 @@ def _limits(request: Request, rows: Rows, run: Run) -> Array:
     """
     if request.limits is None:
         return _sampled_limits(request, rows, run)
-    limits = _bounds(request).copy()
-    loose = np.flatnonzero(limits >= request.bits // 2)
+    limits = Limits(*(part.copy() for part in _bounds(request)))
+    loose = np.flatnonzero(limits.distances >= request.bits // 2)
     if len(loose):
         some = replace(request.take(torch.from_numpy(loose)), limits=None)
-        limits[loose] = np.minimum(limits[loose], _sampled_limits(some, _rows(some), run))
+        sampled = _sampled_limits(some, _rows(some), run)
+        is_tighter = sampled.distances <= limits.distances[loose]
+        for limit, tighter in zip(limits, sampled, strict=True):
+            limit[loose[is_tighter]] = tighter[is_tighter]
     return limits
 
 
-def _sampled_limits(request: Request, rows: Rows, run: Run) -> Array:
+def _sampled_limits(request: Request, rows: Rows, run: Run) -> Limits:
     """Estimate a limit per query that at least k admissible rows should lie within, from every `stride`-th row.
 
     On average the sample holds `mean` of a query's k nearest. Its `rank`-th nearest sample is too tight a limit only if
@@ -105,23 +123,25 @@ def _sampled_limits(request: Request, rows: Rows, run: Run) -> Array:
     """
     num_queries, n, k = request.num_queries, request.num_references, request.k
     stride = max(8, n // max(SAMPLE, n // 32))
-    unlimited = np.full(num_queries, request.bits, np.int32)
+    unlimited = Limits.same(num_queries, request.bits)
     if 16 * k > n:  # a sample pays only if its limits skip most rows
         return unlimited
     sample = _columns(request, stride)
     mean = sample.num_columns * k / n
     rank = math.ceil(mean + 1.5 * math.sqrt(mean) + 1)
     answer = Answer.empty(num_queries, rank)
-    guess = np.full(num_queries, _typical_limit(request, stride, min(1.0, 6 * rank / sample.num_columns)), np.int32)
+    guess = Limits.same(num_queries, _typical_limit(request, stride, min(1.0, 6 * rank / sample.num_columns)))
     _scan_chunks(rows, sample, guess, request.bits, answer, run)
     _repair(request, sample, answer, run)
-    last = answer.distances[:, -1]
-    return np.where(last >= 0, last, unlimited)
+    found = answer.distances[:, -1] >= 0
+    last = Limits(answer.distances[:, -1], answer.indices[:, -1])
+    return Limits(*(np.where(found, *both) for both in zip(last, unlimited, strict=True)))
 
 
 def _typical_limit(request: Request, stride: int, share: float) -> int:
     """Return the distance that this fraction of all admissible pairs falls within."""
     some = slice(None, None, max(1, request.num_queries // 64))
+    stride *= max(1, request.num_references // (2048 * stride))
     query, reference = request.query[some].numpy()[:64], request.reference[::stride].numpy()
     distances = np.bitwise_count(query[:, None] ^ reference[None]).sum(-1, dtype=np.int32)
     if request.query_labels is not None and request.reference_labels is not None:
@@ -131,14 +151,14 @@ def _typical_limit(request: Request, stride: int, share: float) -> int:
 
 
 def _scan_chunks(
-    rows: Rows, columns: Columns, limits: Array, bits: int, answer: Answer, run: Run, bar: Bar | None = None
+    rows: Rows, columns: Columns, limits: Limits, bits: int, answer: Answer, run: Run, bar: Bar | None = None
 ) -> None:
     """Search each query on its own, one chunk of queries per task."""
     num_queries, k = answer.distances.shape
 
     def search(first: int, last: int) -> None:
         scratch = _scratch(columns, bits, k)
-        lists = _lists(answer.indices[first:last], columns, bits, limits[first:last])
+        lists = _lists(answer.indices[first:last], columns, bits, limits.take(first, last))
         no_mirror = lists._replace(limits=_SHUT)
         scan(rows, first, last, columns, 0, len(columns.codes), lists, first, False, no_mirror, k, scratch)
         emit(lists, first, last, first, bits, *answer, scratch)
@@ -150,7 +170,7 @@ def _scan_chunks(
     run(search, [(first, min(first + chunk, num_queries)) for first in range(0, num_queries, chunk)])
 
 
-def _scan_mirrored(rows: Rows, columns: Columns, limits: Array, bits: int, answer: Answer, run: Run, bar: Bar) -> None:
+def _scan_mirrored(rows: Rows, columns: Columns, limits: Limits, bits: int, answer: Answer, run: Run, bar: Bar) -> None:
     """Search a reference in itself, computing each pair once.
 
     Rows are scanned in chunks from the top; each thread takes one ascending piece of the columns right of the diagonal
@@ -160,9 +180,11 @@ def _scan_mirrored(rows: Rows, columns: Columns, limits: Array, bits: int, answe
     """
     n, k = answer.distances.shape
     num_tiles, threads = len(columns.codes), torch.get_num_threads()
-    lists = _lists(answer.indices, columns, bits, np.append(limits, np.full(num_tiles * TILE - n, -1, np.int32)))
+    padding = Limits.same(num_tiles * TILE - n, -1)
+    padded = Limits(*(np.append(*both) for both in zip(limits, padding, strict=True)))
+    lists = _lists(answer.indices, columns, bits, padded)
     rooms = np.empty((threads - 1, CHUNK, k), np.int64)
-    pieces = [_lists(room, columns, bits, np.full(CHUNK, -1, np.int32)) for room in rooms]
+    pieces = [_lists(room, columns, bits, Limits.same(CHUNK, -1)) for room in rooms]
     scratches = [_scratch(columns, bits, k) for _ in range(threads)]
 
     def search(piece: int, first: int, last: int, first_tile: int, last_tile: int) -> None:
@@ -172,7 +194,7 @@ def _scan_mirrored(rows: Rows, columns: Columns, limits: Array, bits: int, answe
 
     def finish(piece: int, chunk: int, first: int, last: int) -> None:
         for more in pieces:
-            append(lists, more, first, last, chunk, k, scratches[piece])
+            append(lists, more, first, last, chunk, k)
         emit(lists, first, last, 0, bits, *answer, scratches[piece])
 
     for first in range(0, n, CHUNK):
@@ -180,6 +202,7 @@ def _scan_mirrored(rows: Rows, columns: Columns, limits: Array, bits: int, answe
         for more in pieces:
             more.counts[:] = 0
             more.limits[: last - first] = lists.limits[first:last]
+            more.last_ids[: last - first] = lists.last_ids[first:last]
         tiles = np.linspace(first // TILE, num_tiles, threads + 1).astype(int).tolist()
         run(search, [(p, first, last, tiles[p], tiles[p + 1]) for p in range(threads)])
         edges = np.linspace(first, last, threads + 1).astype(int).tolist()
@@ -204,9 +227,10 @@ def _same(query: torch.Tensor, reference: torch.Tensor) -> bool:
 
 
 def _rows(request: Request) -> Rows:
-    codes = _interleave(request.query.numpy(), GROUP, GROUP)
+    codes = _interleave(request.query.numpy(), ROWS, GROUP)
+    groups = twice(codes).reshape(-1, GROUP // ROWS, *codes.shape[1:])
     offsets, ids = request.exclude or (None, None)
-    return Rows(codes, _int64(request.query_labels), _int64(offsets), _int64(ids))
+    return Rows(groups, _int64(request.query_labels), _int64(offsets), _int64(ids))
 
 
 def _columns(request: Request, stride: int = 1) -> Columns:
@@ -222,24 +246,24 @@ def _int64(values: torch.Tensor | None) -> Array:
 
 
 def _interleave(codes: Array, lanes: int, multiple: int) -> Array:
-    """Lay out [n, bytes] as uint32 [blocks, slots, lanes], 64-byte aligned: one slot of `lanes` rows side by side."""
-    n, num_bytes = codes.shape
-    padded = np.zeros((-(-n // multiple) * multiple, -(-num_bytes // 4) * 4), np.uint8)
-    padded[:n, :num_bytes] = codes
-    slots = combined_words(padded.view(np.uint32)).reshape(len(padded) // lanes, lanes, -1)
-    memory = np.empty(slots.nbytes + 64, np.uint8)
+    """Lay out [n, bytes] as uint16 [blocks, slots, lanes], 64-byte aligned: one slot of `lanes` rows side by side."""
+    if codes.shape[1] % 2:
+        codes = np.pad(codes, ((0, 0), (0, 1)))
+    words = np.ascontiguousarray(codes).view(np.uint16)
+    shape = (-(-len(words) // multiple) * multiple // lanes, num_slots(words.shape[1]), lanes)
+    memory = np.zeros(2 * math.prod(shape) + 64, np.uint8)
     start = -memory.ctypes.data % 64
-    blocks = memory[start : start + slots.nbytes].view(np.uint32).reshape(len(slots), -1, lanes)
-    blocks[:] = slots.transpose(0, 2, 1)
+    blocks = memory[start : start + 2 * math.prod(shape)].view(np.uint16).reshape(shape)
+    interleave(words, blocks)
     return blocks
 
 
-def _lists(room: Array, columns: Columns, bits: int, limits: Array) -> Lists:
+def _lists(room: Array, columns: Columns, bits: int, limits: Limits) -> Lists:
     """Make empty lists of 2 k keys; 32-bit keys live in `room`, int64 [rows, k], which will hold the answer."""
     rows, k = room.shape
     dtype = _key_type(columns, bits)
     keys = room.view(dtype) if dtype.itemsize == 4 else np.empty((rows, 2 * k), dtype)
-    return Lists(keys, columns.id_bits, np.zeros(rows, np.int32), limits.copy())
+    return Lists(keys, columns.id_bits, np.zeros(rows, np.uint32), limits.distances.astype(np.int16), limits.ids.copy())
 
 
 def _key_type(columns: Columns, bits: int) -> np.dtype[Any]:
@@ -248,11 +272,9 @@ def _key_type(columns: Columns, bits: int) -> np.dtype[Any]:
 
 def _scratch(columns: Columns, bits: int, k: int) -> Scratch:
     return Scratch(
-        np.empty(GROUP * TILE, np.int32),
-        np.empty(MASK_WORDS, np.uint64),
-        np.empty(MASK_WORDS, np.uint64),
-        np.empty(GROUP * TILE + 2, np.int32),
-        np.empty(GROUP, np.int32),
+        np.empty(GROUP * TILE, np.int16),
+        np.empty(GROUP * BLOCKS, np.uint64),
+        np.empty(2 * GROUP, np.int16),
         np.zeros(bits + 2, np.int64),
         np.empty(2 * k, _key_type(columns, bits)),
     )

@@ -11,18 +11,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from lookalike.search.simd import GROUP, TILE, count_ones, distance_tile, trailing_zeros
+from lookalike.search.simd import BLOCK, BLOCKS, GROUP, TILE, distance_tile, trailing_zeros
 from lookalike.utils.jit import kernel
 
-MASK_WORDS = GROUP * TILE // 64
-
-_TILE_BITS = TILE.bit_length() - 1
+FAR = np.iinfo(np.int64).max
 
 
 class Rows(NamedTuple):
     """The queries."""
 
-    codes: Any  # uint32 [groups, slots, GROUP]
+    codes: Any  # uint32 [groups, GROUP / 4, slots, 4], each word twice
     labels: Any  # int64 [q], or empty: no labels
     exclude_offsets: Any  # int64 [q + 1], or empty: nothing excluded
     exclude_ids: Any  # int64 [m], ascending within a query
@@ -31,7 +29,7 @@ class Rows(NamedTuple):
 class Columns(NamedTuple):
     """The reference, or every `id_stride`-th row of it."""
 
-    codes: Any  # uint32 [tiles, TILE / LANES, slots, LANES]
+    codes: Any  # uint16 [tiles, TILE / LANES, slots, LANES]
     labels: Any  # int64 [n], or empty: no labels
     num_columns: int
     id_stride: int  # column c is sample c * id_stride
@@ -43,18 +41,17 @@ class Lists(NamedTuple):
 
     keys: Any  # uint32, or uint64 if that is too narrow, [rows, 2k]: distance << id_bits | id
     id_bits: int
-    counts: Any  # int32 [rows]
-    limits: Any  # int32 [rows], for mirrored lists padded to whole tiles with -1
+    counts: Any  # uint32 [rows]
+    limits: Any  # int16 [rows], for mirrored lists padded to whole tiles with -1
+    last_ids: Any  # int64 [rows]: after this id, rows at the distance of the limit itself no longer count
 
 
 class Scratch(NamedTuple):
     """Working memory of one thread."""
 
-    distances: Any  # int32 [GROUP * TILE]
-    row_hits: Any  # uint64 [MASK_WORDS]
-    column_hits: Any  # uint64 [MASK_WORDS]
-    positions: Any  # int32 [GROUP * TILE + 2]
-    row_limits: Any  # int32 [GROUP]
+    distances: Any  # int16 [GROUP * TILE]
+    hits: Any  # uint64 [GROUP * BLOCKS]
+    row_limits: Any  # int16 [2 * GROUP], each limit twice
     histogram: Any  # int64 [max_distance + 2], zero between uses
     keys: Any  # as Lists.keys: one list
 
@@ -73,55 +70,56 @@ def _is_excluded(rows: Rows, row: int, sample: int) -> bool:
 
 
 @kernel
-def _keep_best(lists: Lists, row: int, k: int, histogram: Any) -> None:
+def _count_below(keys: Any, entry: int, count: int, bound: int) -> int:
+    total = 0
+    for i in range(count):
+        total += np.int64(keys[entry, i]) < bound
+    return total
+
+
+@kernel
+def _keep_best(lists: Lists, entry: int, k: int) -> None:
     """Cut a list to its k nearest, ties by the earlier entry, and tighten its limit."""
-    count = lists.counts[row]
+    count = np.int64(lists.counts[entry])
+    low, high = np.int64(0), np.int64(lists.limits[entry]) + 1  # the limit may be one below what was kept before
+    while low < high:  # for the k-th distance: counting takes vector instructions, a histogram does not
+        middle = (low + high) // 2
+        if _count_below(lists.keys, entry, count, (middle + 1) << lists.id_bits) < k:
+            low = middle + 1
+        else:
+            high = middle
+    ties, kept = k - _count_below(lists.keys, entry, count, low << lists.id_bits), np.int64(0)
     for i in range(count):
-        histogram[lists.keys[row, i] >> lists.id_bits] += 1
-    last, nearer = 0, 0  # the k-th distance, and how many are nearer than that
-    while nearer + histogram[last] < k:
-        nearer += histogram[last]
-        last += 1
-    ties, kept = k - nearer, 0
-    for i in range(count):
-        key = lists.keys[row, i]
-        distance = int(key >> lists.id_bits)
-        histogram[distance] = 0
-        tied = distance == last
-        if distance < last or (tied and ties > 0):
-            lists.keys[row, kept] = key
-            kept += 1
-            ties -= tied
-    lists.counts[row] = kept
-    lists.limits[row] = last - 1
+        key = lists.keys[entry, i]
+        lists.keys[entry, kept] = key  # always: whether it is kept is a coin flip, which no branch predicts
+        distance = np.int64(key) >> lists.id_bits
+        tied = np.int64(distance == low)
+        kept += np.int64(distance < low) | (tied & np.int64(ties > 0))
+        ties -= tied
+    lists.counts[entry] = k
+    lists.limits[entry] = low - 1
+    lists.last_ids[entry] = FAR
 
 
 @kernel
-def _push(lists: Lists, row: int, distance: int, sample: int, k: int, histogram: Any) -> None:
-    if lists.counts[row] == lists.keys.shape[1]:
-        _keep_best(lists, row, k, histogram)
-    if distance > lists.limits[row]:  # the limit may have tightened since the tile was compared with it
-        return
-    slot = lists.counts[row]
-    lists.keys[row, slot] = (int(distance) << lists.id_bits) | sample
-    lists.counts[row] = slot + 1
+def _pass_ids(lists: Lists, entry: int, first_id: int) -> None:
+    """Tighten the limit of a list to which no id below `first_id` will be offered any more."""
+    if first_id > lists.last_ids[entry]:
+        lists.limits[entry] -= 1
+        lists.last_ids[entry] = FAR
 
 
 @kernel
-def _positions(hits: Any, positions: Any) -> int:
-    """List the set bits. Most words have at most two: writing two unconditionally saves a mispredicted branch each."""
-    found = 0
-    for word in range(MASK_WORDS):
-        mask = hits[word]
-        count = count_ones(mask)
-        for i in range(2):
-            positions[found + i] = word * 64 + trailing_zeros(mask)
-            mask &= mask - np.uint64(1)
-        for i in range(2, count):
-            positions[found + i] = word * 64 + trailing_zeros(mask)
-            mask &= mask - np.uint64(1)
-        found += count
-    return found
+def _push(lists: Lists, entry: Any, distance: int, sample: int, k: int) -> None:
+    """Append a row to a list if it is within the limit: always written, but counted only then, without a branch.
+
+    `entry` is unsigned, as are all indices of the innermost loop: numba lets signed ones count from the end.
+    """
+    if lists.counts[entry] == lists.keys.shape[1]:
+        _keep_best(lists, entry, k)
+    slot = lists.counts[entry]
+    lists.keys[entry, slot] = (distance << lists.id_bits) | sample
+    lists.counts[entry] = slot + np.uint32(distance <= lists.limits[entry])
 
 
 @kernel
@@ -142,58 +140,67 @@ def scan(
     """Offer every column of the tiles to the list of every row."""
     slots = columns.codes.shape[2]
     has_labels, has_exclude = rows.labels.size > 0, rows.exclude_offsets.size > 0
+    one = np.uint64(1)
     for tile in range(first_tile, last_tile):
         first_column = tile * TILE
+        if mirror:
+            for column in range(first_column, first_column + TILE):
+                _pass_ids(mirror_lists, column, first_row)
         for group_row in range(first_row, last_row, GROUP):
             if mirror and first_column + TILE <= group_row:
                 break
             for r in range(GROUP):
-                row = group_row + r
-                scratch.row_limits[r] = lists.limits[row - list_offset] if row < last_row else -1
-            distance_tile(
+                row, limit = group_row + r, np.int16(-1)
+                if row < last_row:
+                    _pass_ids(lists, row - list_offset, first_column * columns.id_stride)
+                    limit = lists.limits[row - list_offset]
+                scratch.row_limits[2 * r] = scratch.row_limits[2 * r + 1] = limit
+            words = distance_tile(
                 rows.codes[group_row // GROUP].ctypes.data,
                 columns.codes[tile].ctypes.data,
                 slots,
                 scratch.row_limits.ctypes.data,
-                mirror_lists.limits.ctypes.data + (first_column * 4 if mirror else 0),
+                mirror_lists.limits.ctypes.data + (first_column * 2 if mirror else 0),
                 scratch.distances.ctypes.data,
-                scratch.row_hits.ctypes.data,
-                scratch.column_hits.ctypes.data,
+                scratch.hits.ctypes.data,
             )
-            # Columns first: on the diagonal, a row meets those above it before those below, in order of id.
-            for i in range(_positions(scratch.column_hits, scratch.positions) if mirror else 0):
-                position = scratch.positions[i]
-                row, column = group_row + (position >> _TILE_BITS), first_column + (position & (TILE - 1))
-                if column <= row or row >= last_row:
-                    continue
-                if has_labels and rows.labels[column] == columns.labels[row]:  # the column is the query here
-                    continue
-                if has_exclude and _is_excluded(rows, column, row):
-                    continue
-                _push(mirror_lists, column, scratch.distances[position], row, k, scratch.histogram)
-            for i in range(_positions(scratch.row_hits, scratch.positions)):
-                position = scratch.positions[i]
-                row, column = group_row + (position >> _TILE_BITS), first_column + (position & (TILE - 1))
-                if column >= columns.num_columns or (mirror and column < row):
-                    continue
-                if has_labels and rows.labels[row] == columns.labels[column]:
-                    continue
-                sample = column * columns.id_stride
-                if has_exclude and _is_excluded(rows, row, sample):
-                    continue
-                _push(lists, row - list_offset, scratch.distances[position], sample, k, scratch.histogram)
+            inside = first_column + TILE <= columns.num_columns and group_row + GROUP <= last_row
+            inside = inside and not (mirror and first_column < group_row + GROUP)
+            while words:  # row by row, so that on the diagonal, too, every list meets its samples in order of id
+                word = np.uint64(trailing_zeros(words))
+                words &= words - one
+                mask = scratch.hits[word]
+                row = np.uint64(group_row) + word // np.uint64(BLOCKS)
+                while mask:
+                    position = word * np.uint64(BLOCK) + np.uint64(trailing_zeros(mask))
+                    mask &= mask - one
+                    column = np.uint64(first_column) + (position & np.uint64(TILE - 1))
+                    if not inside and (
+                        column >= np.uint64(columns.num_columns)
+                        or row >= np.uint64(last_row)
+                        or (mirror and column < row)
+                    ):
+                        continue
+                    if has_labels and rows.labels[row] == columns.labels[column]:
+                        continue
+                    distance = np.int64(scratch.distances[position])
+                    sample = np.int64(column) * columns.id_stride
+                    if not (has_exclude and _is_excluded(rows, np.int64(row), sample)):
+                        _push(lists, row - np.uint64(list_offset), distance, sample, k)
+                    if mirror and column > row and not (has_exclude and _is_excluded(rows, np.int64(column), np.int64(row))):
+                        _push(mirror_lists, column, distance, np.int64(row), k)
 
 
 @kernel
 def append(
-    lists: Lists, more: Lists, first_row: int, last_row: int, more_offset: int, k: int, scratch: Scratch
+    lists: Lists, more: Lists, first_row: int, last_row: int, more_offset: int, k: int
 ) -> None:
     """Offer the entries of `more`, all of later ids, to the lists of the same rows."""
     for row in range(first_row, last_row):
         for i in range(more.counts[row - more_offset]):
             key = int(more.keys[row - more_offset, i])
             distance, sample = key >> more.id_bits, key & ((1 << more.id_bits) - 1)
-            _push(lists, row, distance, sample, k, scratch.histogram)
+            _push(lists, np.uint64(row), distance, sample, k)
 
 
 @kernel
@@ -217,25 +224,26 @@ def emit(
     starts = scratch.histogram
     for row in range(first_row, last_row):
         entry = row - list_offset
-        count = lists.counts[entry]
-        proven[row] = count >= k or lists.limits[entry] >= max_distance
-        nearest, farthest = max_distance, 0
+        proven[row] = lists.counts[entry] >= k or lists.limits[entry] >= max_distance
+        if lists.counts[entry] > k:
+            _keep_best(lists, entry, k)
+        count = np.int64(lists.counts[entry])
+        nearest, farthest = np.int64(max_distance), np.int64(0)
         for i in range(count):
-            key = lists.keys[entry, i]
+            key = np.int64(lists.keys[entry, i])
             scratch.keys[i] = key
-            distance = int(key >> lists.id_bits)
+            distance = key >> lists.id_bits
             starts[distance + 1] += 1
             nearest, farthest = min(nearest, distance), max(farthest, distance)
         for distance in range(nearest, farthest + 1):
             starts[distance + 1] += starts[distance]
         for i in range(count):
-            key = int(scratch.keys[i])
+            key = np.int64(scratch.keys[i])
             distance = key >> lists.id_bits
             slot = starts[distance]
             starts[distance] += 1
-            if slot < k:
-                distances[row, slot] = distance
-                indices[row, slot] = key & ((1 << lists.id_bits) - 1)
+            distances[row, slot] = distance
+            indices[row, slot] = key & ((1 << lists.id_bits) - 1)
         for distance in range(nearest, farthest + 2):
             starts[distance] = 0
         for slot in range(count, k):

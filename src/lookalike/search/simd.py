@@ -17,18 +17,22 @@ from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 
-from lookalike.utils.jit import intrinsic
+from lookalike.utils.jit import intrinsic, kernel
 
-LANES = 16  # reference rows per vector register: 16 x 32 bits
-GROUP = 8  # query rows that share one loaded reference vector
-TILE = 512  # reference rows per tile: its distances to a group, 16 KiB, stay in the first-level cache
+LANES = 32  # reference rows per vector register: 32 words of 16 bits
+BLOCK = 2 * LANES  # reference rows compared at a time: their hits are one 64-bit word
+GROUP = 16  # query rows that share a tile
+TILE = 256  # reference rows per tile: its distances to a group, 8 KiB, stay in the first-level cache
+MAX_BITS = (1 << 15) - 8  # distances are signed 16-bit integers
 
-_BLOCKS = TILE // LANES
+BLOCKS = TILE // BLOCK
+
+ROWS = 4  # query rows compared at a time: with two vectors of references, their sums fit in registers
 
 _i1, _i16, _i32, _i64 = ir.IntType(1), ir.IntType(16), ir.IntType(32), ir.IntType(64)
-_vector = ir.VectorType(_i32, LANES)
+_vector = ir.VectorType(_i16, LANES)
+_pairs = ir.VectorType(_i32, LANES // 2)  # the same register, as a word that is loaded twice
 _zeros = ir.Constant(_vector, [0] * LANES)
-_undefined = ir.Constant(_vector, ir.Undefined)
 
 
 def _int64(value: int) -> Any:
@@ -36,15 +40,42 @@ def _int64(value: int) -> Any:
 
 
 def _splat(builder: Any, value: Any) -> Any:
-    return builder.shuffle_vector(builder.insert_element(_undefined, value, ir.Constant(_i32, 0)), _undefined, _zeros)
+    """Repeat an i32, which holds a 16-bit word twice: only 32 bits can be repeated by the instruction that uses them."""
+    undefined = ir.Constant(_pairs, ir.Undefined)
+    first = builder.insert_element(undefined, value, ir.Constant(_i32, 0))
+    repeated = builder.shuffle_vector(first, undefined, ir.Constant(_pairs, [0] * (LANES // 2)))
+    return builder.bitcast(repeated, _vector)
 
 
-def combined_words(words: Any) -> Any:
-    """Turn uint32 [n, words] into [n, slots]: x0 ^ x1, x0 ^ x2, x0, x0 ^ x1 ^ x2 per three words; keep the rest."""
-    threes = words.shape[1] // 3
-    x0, x1, x2 = (words[:, i : 3 * threes : 3] for i in range(3))
-    combined = np.stack([x0 ^ x1, x0 ^ x2, x0, x0 ^ x1 ^ x2], axis=2).reshape(len(words), 4 * threes)
-    return np.concatenate([combined, words[:, 3 * threes :]], axis=1)
+def twice(words: Any) -> Any:
+    """Return uint16 values as uint32 that hold them twice."""
+    return words.astype(np.uint32) * np.uint32(0x10001)
+
+
+def num_slots(num_words: int) -> int:
+    """Return how many words `interleave` makes of the words of a code: four of every three."""
+    return num_words + num_words // 3
+
+
+@kernel
+def interleave(words: Any, slots: Any) -> None:
+    """Lay out codes so that one slot of several rows is one vector, and combine words.
+
+    words  uint16 [n, words]
+    slots  uint16 [blocks, slots, rows], of zeros: x0 ^ x1, x0 ^ x2, x0, x0 ^ x1 ^ x2 per three words; then the rest
+    """
+    num_words, lanes = words.shape[1], slots.shape[2]
+    threes = num_words // 3
+    for row in range(len(words)):
+        block, lane = row // lanes, row % lanes
+        for three in range(threes):
+            x0, x1, x2 = words[row, 3 * three], words[row, 3 * three + 1], words[row, 3 * three + 2]
+            slots[block, 4 * three, lane] = x0 ^ x1
+            slots[block, 4 * three + 1, lane] = x0 ^ x2
+            slots[block, 4 * three + 2, lane] = x0
+            slots[block, 4 * three + 3, lane] = x0 ^ x1 ^ x2
+        for word in range(3 * threes, num_words):
+            slots[block, threes + word, lane] = words[row, word]
 
 
 @intrinsic
@@ -56,32 +87,31 @@ def distance_tile(
     row_limits: Any,
     column_limits: Any,
     distances: Any,
-    row_hits: Any,
-    column_hits: Any,
+    hits: Any,
 ) -> Any:
     """Compute distances of `GROUP` queries (rows) to `TILE` reference codes (columns), and which are within limits.
 
-    All arguments are addresses, except `slots`, the number of `combined_words` per code.
+    All arguments are addresses, except `slots`, the number of `interleave`d words per code. Returns which of the
+    GROUP x BLOCKS words of `hits` are not zero, as the bits of an int64.
 
-    queries        uint32 [slots, GROUP]
-    reference      uint32 [TILE / LANES, slots, LANES]  64-byte aligned
-    row_limits     int32  [GROUP]
-    column_limits  int32  [TILE]
-    distances      int32  [GROUP, TILE]                 out
-    row_hits       bit    [GROUP, TILE]                 out: distance <= limit of the row
-    column_hits    bit    [GROUP, TILE]                 out: distance <= limit of the column
+    queries        uint32 [GROUP / 4, slots, 4]           `twice` each word
+    reference      uint16 [TILE / LANES, slots, LANES]    64-byte aligned
+    row_limits     uint32 [GROUP]                         `twice` each limit
+    column_limits  int16  [TILE]
+    distances      int16  [GROUP, TILE]                   out
+    hits           bit    [GROUP, TILE]                   out: distance <= limit of the row or of the column
     """
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        queries, reference, slots, row_limits, column_limits, distances, row_hits, column_hits = args
+        queries, reference, slots, row_limits, column_limits, distances, hits = args
         popcount_type = ir.FunctionType(_vector, [_vector])
-        popcount = cgutils.get_or_insert_function(builder.module, popcount_type, f"llvm.ctpop.v{LANES}i32")
+        popcount = cgutils.get_or_insert_function(builder.module, popcount_type, f"llvm.ctpop.v{LANES}i16")
 
         def at(address: Any, element: ir.Type, index: Any) -> Any:
             return builder.gep(builder.inttoptr(address, element.as_pointer()), [index])
 
         def vector_at(address: Any, index: Any) -> Any:
-            return builder.bitcast(at(address, _i32, index), _vector.as_pointer())
+            return builder.bitcast(at(address, _i16, index), _vector.as_pointer())
 
         def count(bits: Any, total: Any) -> None:
             builder.store(builder.add(builder.load(total), builder.call(popcount, [bits])), total)
@@ -89,51 +119,74 @@ def distance_tile(
         def loop(turns: Any) -> Any:
             return cgutils.for_range(builder, turns, intp=_i64)
 
-        limits = [_splat(builder, builder.load(at(row_limits, _i32, _int64(r)), align=4)) for r in range(GROUP)]
-        ones = [cgutils.alloca_once(builder, _vector) for _ in range(GROUP)]
-        twos = [cgutils.alloca_once(builder, _vector) for _ in range(GROUP)]
+        def times(value: Any, factor: int) -> Any:
+            return builder.mul(value, _int64(factor))
+
+        cells = [(row, half) for row in range(ROWS) for half in range(2)]
+        ones = {cell: cgutils.alloca_once(builder, _vector) for cell in cells}
+        twos = {cell: cgutils.alloca_once(builder, _vector) for cell in cells}
+        found = cgutils.alloca_once_value(builder, _int64(0))
         threes = builder.udiv(slots, _int64(4))
         rest = builder.urem(slots, _int64(4))
-        with loop(_int64(_BLOCKS)) as blocks:
-            block_start = builder.mul(blocks.index, builder.mul(slots, _int64(LANES)))
+        with loop(_int64(BLOCKS)) as blocks, loop(_int64(GROUP // ROWS)) as fours:
+            block_start = builder.mul(times(blocks.index, BLOCK), slots)
+            fours_start = builder.mul(times(fours.index, ROWS), slots)
+            first_row = times(fours.index, ROWS)
 
-            def code(slot: Any) -> Any:
-                offset = builder.add(block_start, builder.mul(slot, _int64(LANES)))
-                return builder.load(vector_at(reference, offset), align=64)
+            def codes(slot: Any) -> list[Any]:
+                start = builder.add(block_start, times(slot, LANES))
+                offsets = [start, builder.add(start, times(slots, LANES))]
+                return [builder.load(vector_at(reference, offset), align=64) for offset in offsets]
 
             def query(slot: Any, row: int) -> Any:
-                index = builder.add(builder.mul(slot, _int64(GROUP)), _int64(row))
+                index = builder.add(builder.add(fours_start, times(slot, ROWS)), _int64(row))
                 return _splat(builder, builder.load(at(queries, _i32, index), align=4))
 
-            for total in ones + twos:
+            for total in (*ones.values(), *twos.values()):
                 builder.store(_zeros, total)
             with loop(threes) as three:
-                slot = [builder.add(builder.mul(three.index, _int64(4)), _int64(i)) for i in range(4)]
-                code01, code02, code0, code012 = (code(each) for each in slot)
-                for row in range(GROUP):
-                    differ01 = builder.xor(code01, query(slot[0], row))
-                    differ02 = builder.xor(code02, query(slot[1], row))
-                    differ0 = builder.xor(code0, query(slot[2], row))
-                    count(builder.xor(differ0, builder.and_(differ01, differ02)), twos[row])
-                    count(builder.xor(code012, query(slot[3], row)), ones[row])
+                slot = [builder.add(times(three.index, 4), _int64(i)) for i in range(4)]
+                code01, code02, code0, code012 = (codes(each) for each in slot)
+                for row in range(ROWS):
+                    query01, query02, query0, query012 = (query(each, row) for each in slot)
+                    for half in range(2):
+                        differ01 = builder.xor(code01[half], query01)
+                        differ02 = builder.xor(code02[half], query02)
+                        differ0 = builder.xor(code0[half], query0)
+                        count(builder.xor(differ0, builder.and_(differ01, differ02)), twos[row, half])
+                        count(builder.xor(code012[half], query012), ones[row, half])
             with loop(rest) as single:
-                slot_of_rest = builder.add(builder.mul(threes, _int64(4)), single.index)
-                codes = code(slot_of_rest)
-                for row in range(GROUP):
-                    count(builder.xor(codes, query(slot_of_rest, row)), ones[row])
-            column = builder.mul(blocks.index, _int64(LANES))
-            column_limit = builder.load(vector_at(column_limits, column), align=4)
-            for row in range(GROUP):
-                two = builder.load(twos[row])
-                total = builder.add(builder.load(ones[row]), builder.add(two, two))
-                builder.store(total, vector_at(distances, builder.add(column, _int64(row * TILE))), align=4)
-                slot_of_mask = builder.add(blocks.index, _int64(row * _BLOCKS))
-                for hits, limit in ((row_hits, limits[row]), (column_hits, column_limit)):
-                    mask = builder.bitcast(builder.icmp_signed("<=", total, limit), _i16)
-                    builder.store(mask, at(hits, _i16, slot_of_mask), align=2)
-        return context.get_dummy_value()
+                slot_of_rest = builder.add(times(threes, 4), single.index)
+                codes_of_rest = codes(slot_of_rest)
+                for row in range(ROWS):
+                    query_of_rest = query(slot_of_rest, row)
+                    for half in range(2):
+                        count(builder.xor(codes_of_rest[half], query_of_rest), ones[row, half])
+            column = times(blocks.index, BLOCK)
+            halves = [column, builder.add(column, _int64(LANES))]
+            limits_of_columns = [builder.load(vector_at(column_limits, half), align=2) for half in halves]
+            for row in range(ROWS):
+                row_of_group = builder.add(first_row, _int64(row))
+                limit_of_row = _splat(builder, builder.load(at(row_limits, _i32, row_of_group), align=4))
+                masks = []
+                for half in range(2):
+                    two = builder.load(twos[row, half])
+                    total = builder.add(builder.load(ones[row, half]), builder.add(two, two))
+                    place = builder.add(times(row_of_group, TILE), halves[half])
+                    builder.store(total, vector_at(distances, place), align=2)
+                    of_column = limits_of_columns[half]
+                    farther = builder.icmp_signed(">", limit_of_row, of_column)
+                    limit = builder.select(farther, limit_of_row, of_column)
+                    masks.append(builder.icmp_signed("<=", total, limit))
+                joined = ir.Constant(ir.VectorType(_i32, BLOCK), list(range(BLOCK)))
+                word = builder.bitcast(builder.shuffle_vector(*masks, joined), _i64)
+                index = builder.add(times(row_of_group, BLOCKS), blocks.index)
+                builder.store(word, at(hits, _i64, index), align=8)
+                bit = builder.shl(builder.zext(builder.icmp_unsigned("!=", word, _int64(0)), _i64), index)
+                builder.store(builder.or_(builder.load(found), bit), found)
+        return builder.load(found)
 
-    return types.void(*[types.intp] * 8), codegen
+    return types.uint64(*[types.intp] * 7), codegen
 
 
 @intrinsic
@@ -142,15 +195,5 @@ def trailing_zeros(typingctx: Any, value: Any) -> Any:
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return builder.cttz(args[0], ir.Constant(_i1, 0))
-
-    return types.int64(types.uint64), codegen
-
-
-@intrinsic
-def count_ones(typingctx: Any, value: Any) -> Any:
-    """Count the set bits of a uint64."""
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.ctpop(args[0])
 
     return types.int64(types.uint64), codegen
