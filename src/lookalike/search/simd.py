@@ -1,8 +1,9 @@
 """Vector instructions for the numba kernels: Hamming distances of a tile, and counting and finding bits.
 
 Numba's own vectoriser stops at 256-bit registers and cannot turn a comparison into a bit mask, so the innermost tile
-is written as LLVM instructions. They are generic (`ctpop` on vectors of 16 words): LLVM lowers them to VPOPCNTDQ
-on CPUs that have it, and to shuffles or NEON counts on others.
+is written as LLVM instructions. They are generic (`ctpop` on vectors of 32 words of 16 bits): LLVM lowers them to
+VPOPCNTW on CPUs that have it, and to shuffles or NEON counts on others. Short words make distances short, so that one
+comparison tests 32 of them.
 
 Counting the bits of three words takes two popcounts: with a, b, c the differing bits of a word each, the number of
 ones is popcount(a ^ b ^ c) + 2 popcount(majority(a, b, c)). The XORs within a code are computed beforehand, once per
@@ -23,7 +24,6 @@ LANES = 32  # reference rows per vector register: 32 words of 16 bits
 BLOCK = 2 * LANES  # reference rows compared at a time: their hits are one 64-bit word
 GROUP = 16  # query rows that share a tile
 TILE = 256  # reference rows per tile: its distances to a group, 8 KiB, stay in the first-level cache
-MAX_BITS = (1 << 15) - 8  # distances are signed 16-bit integers
 
 BLOCKS = TILE // BLOCK
 
@@ -40,7 +40,7 @@ def _int64(value: int) -> Any:
 
 
 def _splat(builder: Any, value: Any) -> Any:
-    """Repeat an i32, which holds a 16-bit word twice: only 32 bits can be repeated by the instruction that uses them."""
+    """Repeat an i32 that holds a word twice: instructions repeat 32 bits as they load them, but not 16."""
     undefined = ir.Constant(_pairs, ir.Undefined)
     first = builder.insert_element(undefined, value, ir.Constant(_i32, 0))
     repeated = builder.shuffle_vector(first, undefined, ir.Constant(_pairs, [0] * (LANES // 2)))
