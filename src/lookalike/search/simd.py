@@ -147,21 +147,16 @@ def distance_tile(
             with loop(threes) as three:
                 slot = [builder.add(times(three.index, 4), _int64(i)) for i in range(4)]
                 code01, code02, code0, code012 = (codes(each) for each in slot)
-                for row in range(ROWS):
+                for row, half in cells:
                     query01, query02, query0, query012 = (query(each, row) for each in slot)
-                    for half in range(2):
-                        differ01 = builder.xor(code01[half], query01)
-                        differ02 = builder.xor(code02[half], query02)
-                        differ0 = builder.xor(code0[half], query0)
-                        count(builder.xor(differ0, builder.and_(differ01, differ02)), twos[row, half])
-                        count(builder.xor(code012[half], query012), ones[row, half])
+                    both = builder.and_(builder.xor(code01[half], query01), builder.xor(code02[half], query02))
+                    count(builder.xor(builder.xor(code0[half], query0), both), twos[row, half])
+                    count(builder.xor(code012[half], query012), ones[row, half])
             with loop(rest) as single:
                 slot_of_rest = builder.add(times(threes, 4), single.index)
                 codes_of_rest = codes(slot_of_rest)
-                for row in range(ROWS):
-                    query_of_rest = query(slot_of_rest, row)
-                    for half in range(2):
-                        count(builder.xor(codes_of_rest[half], query_of_rest), ones[row, half])
+                for row, half in cells:
+                    count(builder.xor(codes_of_rest[half], query(slot_of_rest, row)), ones[row, half])
             column = times(blocks.index, BLOCK)
             halves = [column, builder.add(column, _int64(LANES))]
             limits_of_columns = [builder.load(vector_at(column_limits, half), align=2) for half in halves]
