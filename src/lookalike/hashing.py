@@ -16,8 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 CENTER = 1.0  # fraction of the mean to subtract in training, as in the paper; mining has its own, see docs/mining.md
-TILE_ELEMENTS = 1 << 22  # projections in memory at a time
+TILE_ELEMENTS = 1 << 20  # projections in memory at a time: 2 MiB, which stay in a cache
 DEVICE_TILE_ELEMENTS = 1 << 25  # the same on a GPU, where small tiles would cost more launches than work
+SUMMED = 1024  # rows converted at a time
 
 
 class SignHasher(nn.Module):
@@ -82,7 +83,7 @@ class SignHasher(nn.Module):
         x = self._checked(x)
         if len(x) == 0:
             return
-        batch_mean = x.mean(0, dtype=torch.float64)
+        batch_mean = column_sums(x) / len(x)
         if not bool(torch.isfinite(batch_mean).all()):
             _refuse_non_finite(x)
         self.count += len(x)
@@ -144,11 +145,13 @@ class SignHasher(nn.Module):
         tile = max(1, (TILE_ELEMENTS if x.device.type == "cpu" else DEVICE_TILE_ELEMENTS) // self.bits)
         with torch.autocast(x.device.type, enabled=False):
             rows = self.rows.to(precision)
-            offset = -self.center * (rows @ self.mean.to(precision))
+            thresholds = self.center * (rows @ self.mean.to(precision))
+            columns = rows.T.contiguous()  # a product by a transposed matrix takes longer
+            room = torch.empty(min(tile, len(x)), self.bits, dtype=precision, device=x.device)
             for start in range(0, len(x), tile):
                 part = slice(start, start + tile)
-                projections = torch.addmm(offset, x[part].to(precision), rows.T)
-                codes[part] = pack_bits(projections >= 0)
+                projections = torch.mm(x[part].to(precision), columns, out=room[: len(x[part])])
+                codes[part] = pack_bits(projections >= thresholds)
                 finite[part] = torch.isfinite(projections[:, 0])  # any NaN or infinity of a row spreads to it
         return codes, finite
 
@@ -187,6 +190,14 @@ def _random_rows(dim: int, seed: int, block: int, orthonormal: bool) -> Tensor:
     # QR is unique only up to signs; fixing those of R's diagonal makes Q uniform over all rotations (Mezzadri 2007).
     rows: Tensor = (q * r.diagonal().sign()).T
     return rows
+
+
+def column_sums(x: Tensor) -> Tensor:
+    """Sum rows [n, dim] of any float dtype in float64."""
+    if x.device.type != "cpu":
+        return x.sum(0, dtype=torch.float64)
+    # Converted while in a cache: a sum with another dtype converts one number at a time, which takes ten times as long.
+    return torch.stack([part.double().sum(0) for part in x.split(SUMMED)]).sum(0)
 
 
 def pack_bits(bits: Tensor) -> Tensor:

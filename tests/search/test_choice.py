@@ -63,3 +63,15 @@ def test_the_choice_is_checked_like_a_search():
     codes = torch.zeros(3, 2, dtype=torch.uint8)
     with pytest.raises(ValueError, match="k must be at least 1, got 0"):
         search_backend(codes, codes, 0)
+
+
+def test_codes_too_long_for_the_compiled_kernel():
+    load_kernel()
+    codes = torch.randint(256, (20, 4100), dtype=torch.uint8, generator=torch.manual_seed(0))
+    assert search_backend(codes, codes, 3) == "matmul"
+    with pytest.raises(ValueError, match="codes of up to 32760 bits, got 32800; use 'matmul' or 'auto'"):
+        hamming_topk(codes, codes, 3, backend="cpu")
+    longest = codes[:, :4095].contiguous()
+    found, expected = (hamming_topk(longest, ~longest, 20, backend=name) for name in ("cpu", "plain"))
+    assert torch.equal(found.distances, expected.distances)
+    assert found.distances.max() == 32760

@@ -150,6 +150,20 @@ def test_limits_are_repaired(monkeypatch):
     assert_same(hamming_topk(codes, codes, 9, backend="cpu"), hamming_topk(codes, codes, 9, backend="matmul"))
 
 
+@pytest.mark.parametrize("labels", [1, 2, 3])
+def test_ties_across_the_ids_of_limits(labels, threads):
+    """Few distinct codes, so that limits fall among ties: rows at that distance count up to an id, and no further."""
+    rng = np.random.default_rng(labels)
+    pool = rng.integers(0, 256, (12, 4), dtype=np.uint8)
+    codes = torch.from_numpy(pool[rng.integers(0, len(pool), 9_000)])
+    options = {"query_labels": torch.from_numpy(rng.integers(0, labels, len(codes))) if labels > 1 else None}
+    for queries, named in ((codes, options), (codes[::3].clone(), {})):
+        expected = hamming_topk(queries, codes, 30, backend="plain", **named)
+        for number in (1, 2, 3):
+            threads(number)
+            assert_same(hamming_topk(queries, codes, 30, backend="cpu", **named), expected)
+
+
 def test_wide_keys(monkeypatch):
     """What only very large tables meet: keys of 64 bits, in memory of their own."""
     codes, members = clustered_codes(5_000, 64, 50, seed=2)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from lookalike.codes import CodeTable, mark, marked
-from lookalike.hashing import SignHasher
+from lookalike.hashing import SignHasher, column_sums
 from lookalike.samplers import states
 from lookalike.samplers.arrivals import Arrivals
 from lookalike.utils import ranks
@@ -75,7 +75,7 @@ class CodeStream:
             self._shared = self._shared.to(x.device)
         finite = torch.isfinite(x.sum(1, dtype=torch.float32))  # any NaN or infinity of a row spreads to its sum
         known = x.where(finite[:, None], 0)
-        self._total[:-2] += known.sum(0, dtype=torch.float64)
+        self._total[:-2] += column_sums(known)
         self._total[-2] += known.float().square().sum(dtype=torch.float64)
         self._total[-1] += finite.sum()
         if not self._has_epoch_mean:

@@ -7,7 +7,15 @@ from typing import Any
 
 import torch
 
-from lookalike.search.choice import Work, choose_backend, cuda_obstacle, load_kernel, search_backend, search_device
+from lookalike.search.choice import (
+    LONGEST,
+    Work,
+    choose_backend,
+    cuda_obstacle,
+    load_kernel,
+    search_backend,
+    search_device,
+)
 from lookalike.search.request import Neighbours, Request, checked_request
 from lookalike.utils.checks import check_choice
 
@@ -96,6 +104,10 @@ def answer(request: Request, backend: str = "auto") -> Neighbours:
         why_not = cuda_obstacle(device, request.bits, request.k)
         if why_not is not None:
             raise ValueError(f"backend 'cuda' cannot be used here: {why_not}.")
+    if name == "cpu" and request.bits > LONGEST:
+        raise ValueError(
+            f"backend 'cpu' takes codes of up to {LONGEST} bits, got {request.bits}; use 'matmul' or 'auto'."
+        )
     if name == "cpu" or (name == "cuda" and device.type != "cuda"):
         request = request.to(name)
     distances, indices = importlib.import_module(f"lookalike.search.{name}").topk(request)

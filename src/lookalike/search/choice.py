@@ -13,6 +13,7 @@ from lookalike.utils.jit import numba_obstacle
 from lookalike.utils.messages import warn_once
 
 SMALL = 1 << 22  # pairs up to which matrix products are faster than the CUDA kernels
+LONGEST = (1 << 15) - 8  # bits of the longest codes that the compiled kernel takes: its distances have 16 bits
 LOADING = 1 << 24  # pairs that matrix products compare on a CPU in the time it takes to load the compiled kernel
 
 
@@ -48,6 +49,8 @@ def choose_backend(request: Request) -> str:
     """Return the backend that "auto" stands for."""
     pairs, device = request.num_queries * request.num_references, request.query.device
     if device.type == "cpu":
+        if request.bits > LONGEST:
+            return "matmul"
         if is_loaded():
             return "cpu"
         return "cpu" if Work.pairs + pairs > LOADING and _can_compile() else "matmul"

@@ -21,7 +21,7 @@ import numpy as np
 import torch
 
 from lookalike.search.request import Neighbours, Request
-from lookalike.search.scan import FAR, Columns, Lists, Rows, Scratch, append, emit, scan
+from lookalike.search.scan import FAR, Columns, Lists, Rows, Scratch, append, emit, pad, scan
 from lookalike.search.simd import BLOCKS, GROUP, LANES, ROWS, TILE, interleave, num_slots, twice
 from lookalike.utils.arrays import Array, narrowed
 from lookalike.utils.progress import Bar, progress_bar
@@ -119,7 +119,7 @@ def _sampled_limits(request: Request, rows: Rows, run: Run) -> Limits:
     """Estimate a limit per query that at least k admissible rows should lie within, from every `stride`-th row.
 
     On average the sample holds `mean` of a query's k nearest. Its `rank`-th nearest sample is too tight a limit only if
-    the sample holds `rank` of them, one and a half standard deviations more than the mean.
+    the sample holds `rank` of them, two standard deviations more than the mean.
     """
     num_queries, n, k = request.num_queries, request.num_references, request.k
     stride = max(8, n // max(SAMPLE, n // 32))
@@ -128,7 +128,7 @@ def _sampled_limits(request: Request, rows: Rows, run: Run) -> Limits:
         return unlimited
     sample = _columns(request, stride)
     mean = sample.num_columns * k / n
-    rank = math.ceil(mean + 1.5 * math.sqrt(mean) + 1)
+    rank = math.ceil(mean + 2 * math.sqrt(mean) + 1)
     answer = Answer.empty(num_queries, rank)
     guess = Limits.same(num_queries, _typical_limit(request, stride, min(1.0, 6 * rank / sample.num_columns)))
     _scan_chunks(rows, sample, guess, request.bits, answer, run)
@@ -157,11 +157,11 @@ def _scan_chunks(
     num_queries, k = answer.distances.shape
 
     def search(first: int, last: int) -> None:
-        scratch = _scratch(columns, bits, k)
+        scratch = _scratch()
         lists = _lists(answer.indices[first:last], columns, bits, limits.take(first, last))
         no_mirror = lists._replace(limits=_SHUT)
         scan(rows, first, last, columns, 0, len(columns.codes), lists, first, False, no_mirror, k, scratch)
-        emit(lists, first, last, first, bits, *answer, scratch)
+        _emit(lists, first, last, first, bits, answer)
         if bar is not None:
             bar.advance((last - first) * columns.num_columns)
 
@@ -185,17 +185,17 @@ def _scan_mirrored(rows: Rows, columns: Columns, limits: Limits, bits: int, answ
     lists = _lists(answer.indices, columns, bits, padded)
     rooms = np.empty((threads - 1, CHUNK, k), np.int64)
     pieces = [_lists(room, columns, bits, Limits.same(CHUNK, -1)) for room in rooms]
-    scratches = [_scratch(columns, bits, k) for _ in range(threads)]
+    scratches = [_scratch() for _ in range(threads)]
 
     def search(piece: int, first: int, last: int, first_tile: int, last_tile: int) -> None:
         own = lists if piece == 0 else pieces[piece - 1]
         offset = 0 if piece == 0 else first
         scan(rows, first, last, columns, first_tile, last_tile, own, offset, True, lists, k, scratches[piece])
 
-    def finish(piece: int, chunk: int, first: int, last: int) -> None:
+    def finish(chunk: int, first: int, last: int) -> None:
         for more in pieces:
             append(lists, more, first, last, chunk, k)
-        emit(lists, first, last, 0, bits, *answer, scratches[piece])
+        _emit(lists, first, last, 0, bits, answer)
 
     for first in range(0, n, CHUNK):
         last = min(first + CHUNK, n)
@@ -206,8 +206,15 @@ def _scan_mirrored(rows: Rows, columns: Columns, limits: Limits, bits: int, answ
         tiles = np.linspace(first // TILE, num_tiles, threads + 1).astype(int).tolist()
         run(search, [(p, first, last, tiles[p], tiles[p + 1]) for p in range(threads)])
         edges = np.linspace(first, last, threads + 1).astype(int).tolist()
-        run(finish, [(p, first, edges[p], edges[p + 1]) for p in range(threads)])
+        run(finish, [(first, edges[p], edges[p + 1]) for p in range(threads)])
         bar.advance((last - first) * (n - (first + last) / 2))
+
+
+def _emit(lists: Lists, first_row: int, last_row: int, list_offset: int, bits: int, answer: Answer) -> None:
+    """Write the k nearest of some lists in order of (distance, id); lists may live in the memory of the answer."""
+    first, last = first_row - list_offset, last_row - list_offset
+    pad(lists, first, last)
+    emit(np.sort(lists.keys[first:last]), lists, first_row, last_row, list_offset, bits, *answer)
 
 
 def _repair(request: Request, columns: Columns, answer: Answer, run: Run) -> None:
@@ -263,20 +270,21 @@ def _lists(room: Array, columns: Columns, bits: int, limits: Limits) -> Lists:
     rows, k = room.shape
     dtype = _key_type(columns, bits)
     keys = room.view(dtype) if dtype.itemsize == 4 else np.empty((rows, 2 * k), dtype)
-    return Lists(keys, columns.id_bits, np.zeros(rows, np.uint32), limits.distances.astype(np.int16), limits.ids.copy())
+    absent = np.array(np.iinfo(dtype).max, dtype)[()]
+    counts = np.zeros(rows, np.uint32)
+    return Lists(keys, columns.id_bits, absent, counts, limits.distances.astype(np.int16), limits.ids.copy())
 
 
 def _key_type(columns: Columns, bits: int) -> np.dtype[Any]:
     return np.dtype(np.uint32 if columns.id_bits + bits.bit_length() <= 32 else np.uint64)
 
 
-def _scratch(columns: Columns, bits: int, k: int) -> Scratch:
+def _scratch() -> Scratch:
     return Scratch(
         np.empty(GROUP * TILE, np.int16),
         np.empty(GROUP * BLOCKS, np.uint64),
         np.empty(2 * GROUP, np.int16),
-        np.zeros(bits + 2, np.int64),
-        np.empty(2 * k, _key_type(columns, bits)),
+        np.empty(GROUP * TILE, np.uint16),
     )
 
 

@@ -2,16 +2,17 @@
 
 Every query has a *candidate list*, up to 2k (distance, id) entries in the order they were met, and a *limit*. A
 reference row is a candidate if its distance is within the limit and it is not excluded. Columns are visited in
-ascending order of id, so lists stay sorted by id, which gives two things for free: a counting sort by distance leaves
-ties in order of id, and a full list can be cut to its best k with a limit one below the k-th distance (a later row at
-that distance would lose the tie anyway). A row that was cut can never come back, so the cut is exact.
+ascending order of id, so lists stay sorted by id, which gives two things for free: a full list can be cut to its best k
+with a limit one below the k-th distance (a later row at that distance would lose the tie anyway), and a limit can be a
+key (distance, id): once that id has passed, the limit drops by one. A row that was cut can never come back, so the cut
+is exact.
 """
 
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from lookalike.search.simd import BLOCK, BLOCKS, GROUP, TILE, distance_tile, trailing_zeros
+from lookalike.search.simd import BLOCK, GROUP, TILE, distance_tile, trailing_zeros
 from lookalike.utils.jit import kernel
 
 FAR = np.iinfo(np.int64).max
@@ -41,6 +42,7 @@ class Lists(NamedTuple):
 
     keys: Any  # uint32, or uint64 if that is too narrow, [rows, 2k]: distance << id_bits | id
     id_bits: int
+    absent: Any  # a key beyond all others
     counts: Any  # uint32 [rows]
     limits: Any  # int16 [rows], for mirrored lists padded to whole tiles with -1
     last_ids: Any  # int64 [rows]: after this id, rows at the distance of the limit itself no longer count
@@ -52,8 +54,7 @@ class Scratch(NamedTuple):
     distances: Any  # int16 [GROUP * TILE]
     hits: Any  # uint64 [GROUP * BLOCKS]
     row_limits: Any  # int16 [2 * GROUP], each limit twice
-    histogram: Any  # int64 [max_distance + 2], zero between uses
-    keys: Any  # as Lists.keys: one list
+    positions: Any  # uint16 [GROUP * TILE]
 
 
 @kernel
@@ -123,6 +124,30 @@ def _push(lists: Lists, entry: Any, distance: int, sample: int, k: int) -> None:
 
 
 @kernel
+def _positions(words: Any, hits: Any, positions: Any, num_columns: int, num_rows: int, diagonal: int) -> Any:
+    """List the set bits within columns and rows, and from the diagonal on, as positions in the tile; count them.
+
+    `words` says which words of `hits` are not zero.
+    """
+    found, one = np.uint64(0), np.uint64(1)
+    inside = num_columns >= TILE and num_rows >= GROUP and diagonal < 1 - GROUP
+    while words:
+        word = np.uint64(trailing_zeros(words))
+        words &= words - one
+        mask = hits[word]
+        while mask:
+            position = word * np.uint64(BLOCK) + np.uint64(trailing_zeros(mask))
+            mask &= mask - one
+            if not inside:
+                row, column = np.int64(position) // TILE, np.int64(position) % TILE
+                if column >= num_columns or row >= num_rows or column - row < diagonal:
+                    continue
+            positions[found] = position
+            found += one
+    return found
+
+
+@kernel
 def scan(
     rows: Rows,
     first_row: int,  # a multiple of GROUP
@@ -138,9 +163,6 @@ def scan(
     scratch: Scratch,
 ) -> None:
     """Offer every column of the tiles to the list of every row."""
-    slots = columns.codes.shape[2]
-    has_labels, has_exclude = rows.labels.size > 0, rows.exclude_offsets.size > 0
-    one = np.uint64(1)
     for tile in range(first_tile, last_tile):
         first_column = tile * TILE
         if mirror:
@@ -158,43 +180,66 @@ def scan(
             words = distance_tile(
                 rows.codes[group_row // GROUP].ctypes.data,
                 columns.codes[tile].ctypes.data,
-                slots,
+                columns.codes.shape[2],
                 scratch.row_limits.ctypes.data,
                 mirror_lists.limits.ctypes.data + (first_column * 2 if mirror else 0),
                 scratch.distances.ctypes.data,
                 scratch.hits.ctypes.data,
             )
-            inside = first_column + TILE <= columns.num_columns and group_row + GROUP <= last_row
-            inside = inside and not (mirror and first_column < group_row + GROUP)
-            while words:  # row by row, so that on the diagonal, too, every list meets its samples in order of id
-                word = np.uint64(trailing_zeros(words))
-                words &= words - one
-                mask = scratch.hits[word]
-                row = np.uint64(group_row) + word // np.uint64(BLOCKS)
-                while mask:
-                    position = word * np.uint64(BLOCK) + np.uint64(trailing_zeros(mask))
-                    mask &= mask - one
-                    column = np.uint64(first_column) + (position & np.uint64(TILE - 1))
-                    if not inside and (
-                        column >= np.uint64(columns.num_columns)
-                        or row >= np.uint64(last_row)
-                        or (mirror and column < row)
-                    ):
-                        continue
-                    if has_labels and rows.labels[row] == columns.labels[column]:
-                        continue
-                    distance = np.int64(scratch.distances[position])
-                    sample = np.int64(column) * columns.id_stride
-                    if not (has_exclude and _is_excluded(rows, np.int64(row), sample)):
-                        _push(lists, row - np.uint64(list_offset), distance, sample, k)
-                    if mirror and column > row and not (has_exclude and _is_excluded(rows, np.int64(column), np.int64(row))):
-                        _push(mirror_lists, column, distance, np.int64(row), k)
+            diagonal = group_row - first_column if mirror else -TILE
+            num_columns, num_rows = columns.num_columns - first_column, last_row - group_row
+            found = _positions(words, scratch.hits, scratch.positions, num_columns, num_rows, diagonal)
+            # Columns first: on the diagonal, a row meets those above it before those below, in order of id.
+            if mirror:
+                _offer_to_columns(rows, group_row, columns, first_column, mirror_lists, k, scratch, found)
+            _offer_to_rows(rows, group_row, columns, first_column, lists, list_offset, k, scratch, found)
 
 
 @kernel
-def append(
-    lists: Lists, more: Lists, first_row: int, last_row: int, more_offset: int, k: int
+def _offer_to_columns(
+    rows: Rows, group_row: int, columns: Columns, first_column: int, lists: Lists, k: int, scratch: Scratch, found: Any
 ) -> None:
+    """Offer the rows to the columns that they were found near to, which are the queries here."""
+    has_labels, has_exclude = rows.labels.size > 0, rows.exclude_offsets.size > 0
+    for i in range(found):
+        position = np.uint64(scratch.positions[i])
+        row = position // np.uint64(TILE) + np.uint64(group_row)
+        column = position % np.uint64(TILE) + np.uint64(first_column)
+        if column == row or (has_labels and rows.labels[column] == columns.labels[row]):
+            continue
+        if has_exclude and _is_excluded(rows, np.int64(column), np.int64(row)):
+            continue
+        _push(lists, column, np.int64(scratch.distances[position]), np.int64(row), k)
+
+
+@kernel
+def _offer_to_rows(
+    rows: Rows,
+    group_row: int,
+    columns: Columns,
+    first_column: int,
+    lists: Lists,
+    list_offset: int,
+    k: int,
+    scratch: Scratch,
+    found: Any,
+) -> None:
+    """Offer the columns to the rows that they were found near to."""
+    has_labels, has_exclude = rows.labels.size > 0, rows.exclude_offsets.size > 0
+    for i in range(found):
+        position = np.uint64(scratch.positions[i])
+        row = position // np.uint64(TILE) + np.uint64(group_row)
+        column = position % np.uint64(TILE) + np.uint64(first_column)
+        if has_labels and rows.labels[row] == columns.labels[column]:
+            continue
+        sample = np.int64(column) * columns.id_stride
+        if has_exclude and _is_excluded(rows, np.int64(row), sample):
+            continue
+        _push(lists, row - np.uint64(list_offset), np.int64(scratch.distances[position]), sample, k)
+
+
+@kernel
+def append(lists: Lists, more: Lists, first_row: int, last_row: int, more_offset: int, k: int) -> None:
     """Offer the entries of `more`, all of later ids, to the lists of the same rows."""
     for row in range(first_row, last_row):
         for i in range(more.counts[row - more_offset]):
@@ -204,7 +249,16 @@ def append(
 
 
 @kernel
+def pad(lists: Lists, first_entry: int, last_entry: int) -> None:
+    """Fill what lists leave empty with the largest key."""
+    for entry in range(first_entry, last_entry):
+        for slot in range(np.int64(lists.counts[entry]), lists.keys.shape[1]):
+            lists.keys[entry, slot] = lists.absent
+
+
+@kernel
 def emit(
+    keys: Any,  # as Lists.keys, [rows, >= k], ascending
     lists: Lists,
     first_row: int,
     last_row: int,
@@ -213,39 +267,20 @@ def emit(
     distances: Any,  # int32 [q, k] out
     indices: Any,  # int64 [q, k] out
     proven: Any,  # bool [q] out
-    scratch: Scratch,
 ) -> None:
-    """Write the k nearest of each list in order of (distance, id), padded with -1.
+    """Write the k nearest of each list, padded with -1.
 
-    A list with fewer than k entries is complete only if its limit was the largest distance. A row's list may share
-    memory with its indices, so it is copied before they are written.
+    A list with fewer than k entries is complete only if its limit was the largest distance.
     """
     k = distances.shape[1]
-    starts = scratch.histogram
     for row in range(first_row, last_row):
         entry = row - list_offset
-        proven[row] = lists.counts[entry] >= k or lists.limits[entry] >= max_distance
-        if lists.counts[entry] > k:
-            _keep_best(lists, entry, k)
-        count = np.int64(lists.counts[entry])
-        nearest, farthest = np.int64(max_distance), np.int64(0)
-        for i in range(count):
-            key = np.int64(lists.keys[entry, i])
-            scratch.keys[i] = key
-            distance = key >> lists.id_bits
-            starts[distance + 1] += 1
-            nearest, farthest = min(nearest, distance), max(farthest, distance)
-        for distance in range(nearest, farthest + 1):
-            starts[distance + 1] += starts[distance]
-        for i in range(count):
-            key = np.int64(scratch.keys[i])
-            distance = key >> lists.id_bits
-            slot = starts[distance]
-            starts[distance] += 1
-            distances[row, slot] = distance
+        found = min(k, np.int64(lists.counts[entry]))
+        proven[row] = found == k or lists.limits[entry] >= max_distance
+        for slot in range(found):
+            key = np.int64(keys[row - first_row, slot])
+            distances[row, slot] = key >> lists.id_bits
             indices[row, slot] = key & ((1 << lists.id_bits) - 1)
-        for distance in range(nearest, farthest + 2):
-            starts[distance] = 0
-        for slot in range(count, k):
+        for slot in range(found, k):
             distances[row, slot] = -1
             indices[row, slot] = -1

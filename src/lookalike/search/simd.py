@@ -1,8 +1,9 @@
 """Vector instructions for the numba kernels: Hamming distances of a tile, and counting and finding bits.
 
 Numba's own vectoriser stops at 256-bit registers and cannot turn a comparison into a bit mask, so the innermost tile
-is written as LLVM instructions. They are generic (`ctpop` on vectors of 16 words): LLVM lowers them to VPOPCNTDQ
-on CPUs that have it, and to shuffles or NEON counts on others.
+is written as LLVM instructions. They are generic (`ctpop` on vectors of 32 words of 16 bits): LLVM lowers them to
+VPOPCNTW on CPUs that have it, and to shuffles or NEON counts on others. Short words make distances short, so that one
+comparison tests 32 of them.
 
 Counting the bits of three words takes two popcounts: with a, b, c the differing bits of a word each, the number of
 ones is popcount(a ^ b ^ c) + 2 popcount(majority(a, b, c)). The XORs within a code are computed beforehand, once per
@@ -23,7 +24,6 @@ LANES = 32  # reference rows per vector register: 32 words of 16 bits
 BLOCK = 2 * LANES  # reference rows compared at a time: their hits are one 64-bit word
 GROUP = 16  # query rows that share a tile
 TILE = 256  # reference rows per tile: its distances to a group, 8 KiB, stay in the first-level cache
-MAX_BITS = (1 << 15) - 8  # distances are signed 16-bit integers
 
 BLOCKS = TILE // BLOCK
 
@@ -40,7 +40,7 @@ def _int64(value: int) -> Any:
 
 
 def _splat(builder: Any, value: Any) -> Any:
-    """Repeat an i32, which holds a 16-bit word twice: only 32 bits can be repeated by the instruction that uses them."""
+    """Repeat an i32 that holds a word twice: instructions repeat 32 bits as they load them, but not 16."""
     undefined = ir.Constant(_pairs, ir.Undefined)
     first = builder.insert_element(undefined, value, ir.Constant(_i32, 0))
     repeated = builder.shuffle_vector(first, undefined, ir.Constant(_pairs, [0] * (LANES // 2)))
@@ -147,21 +147,16 @@ def distance_tile(
             with loop(threes) as three:
                 slot = [builder.add(times(three.index, 4), _int64(i)) for i in range(4)]
                 code01, code02, code0, code012 = (codes(each) for each in slot)
-                for row in range(ROWS):
+                for row, half in cells:
                     query01, query02, query0, query012 = (query(each, row) for each in slot)
-                    for half in range(2):
-                        differ01 = builder.xor(code01[half], query01)
-                        differ02 = builder.xor(code02[half], query02)
-                        differ0 = builder.xor(code0[half], query0)
-                        count(builder.xor(differ0, builder.and_(differ01, differ02)), twos[row, half])
-                        count(builder.xor(code012[half], query012), ones[row, half])
+                    both = builder.and_(builder.xor(code01[half], query01), builder.xor(code02[half], query02))
+                    count(builder.xor(builder.xor(code0[half], query0), both), twos[row, half])
+                    count(builder.xor(code012[half], query012), ones[row, half])
             with loop(rest) as single:
                 slot_of_rest = builder.add(times(threes, 4), single.index)
                 codes_of_rest = codes(slot_of_rest)
-                for row in range(ROWS):
-                    query_of_rest = query(slot_of_rest, row)
-                    for half in range(2):
-                        count(builder.xor(codes_of_rest[half], query_of_rest), ones[row, half])
+                for row, half in cells:
+                    count(builder.xor(codes_of_rest[half], query(slot_of_rest, row)), ones[row, half])
             column = times(blocks.index, BLOCK)
             halves = [column, builder.add(column, _int64(LANES))]
             limits_of_columns = [builder.load(vector_at(column_limits, half), align=2) for half in halves]
