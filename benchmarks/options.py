@@ -21,11 +21,12 @@ PAGES = {  # that tell more about a command
     "report": "report.md",
     "explore": "explore.md",
     "data": "data.md",
+    "completion": "install.md#shell-completion",
 }
 CLASSES = {  # the options of a table: module and class
     **{
         name: (name, "Options")
-        for name in ("train", "compare", "mine", "export", "analyze", "plan", "report", "explore", "demo")
+        for name in ("train", "compare", "mine", "export", "analyze", "plan", "report", "explore", "demo", "completion")
     },
     "data_check": ("data", "Options"),
     "bench_search": ("bench", "SearchOptions"),

@@ -23,6 +23,8 @@ from tyro.conf import arg
 from benchmarks import record
 from benchmarks.search_gpu_codes import drawn, flips
 from lookalike import hamming_topk
+from lookalike.mining.cells import Grid, default_block
+from lookalike.mining.estimating import found_bytes, hint_bytes
 from lookalike.search.pages import CodePages, Page, default_rows
 from lookalike.search.request import Neighbours
 from lookalike.search.streaming import streamed_topk
@@ -32,8 +34,7 @@ BITS, K = 512, 64
 TOPIC = 100  # codes of a cluster
 CHUNK = 1 << 22  # codes that are drawn and written at a time
 CHECKED = 8  # queries that the plain backend answers as well
-FUTURE = {"codes": 1_000_000_000, "gpus": 8, "cell_queries": 10_000_000, "cell_references": 250_000_000}
-NEIGHBOUR_BYTES = 12  # of an answer on disk: int32 distance, int64 index
+CODES, GPUS = 1_000_000_000, 8  # of the search that is estimated
 
 Matrix = torch.Tensor
 
@@ -159,18 +160,23 @@ def _check(query: Matrix, codes: Matrix, found: Neighbours) -> None:
 
 
 def _estimate(timed: list[dict[str, Any]], disk: dict[str, int], k: int) -> dict[str, Any]:
-    """Compute what a search of many codes in themselves takes: a grid of cells, each streamed from one disk.
+    """Compute what offline mining takes to search many codes in themselves: the cells of its grid, shared by GPUs.
 
-    GPUs share the pairs. All of them read from one disk and write to it, at the rates that were measured here.
+    Each GPU reads its columns from a disk of its own and writes to it, at the rates that were measured here, while it
+    searches.
     """
-    rate = max(row["pairs_per_second"] for row in timed if row["reference"] == "on disk")
-    n, cell_queries, cell_references = (FUTURE[name] for name in ("codes", "cell_queries", "cell_references"))
-    read = n // cell_queries * n * BITS // 8
-    written = n // cell_references * n * k * NEIGHBOUR_BYTES
+    rate = min(row["pairs_per_second"] for row in timed if row["reference"] == "on disk")
+    block = default_block(CODES)
+    grid = Grid(CODES, CODES, itself=True, encodes=False, block=block)
+    columns = len(grid.searches(range(block)))
+    read = -(-CODES // block) * CODES * BITS // 8 // GPUS
+    written = (found_bytes(grid, k) + hint_bytes(grid, k) * columns) // GPUS
     return {
-        **FUTURE,
-        "pairs_per_second": rate * FUTURE["gpus"],
-        "compute_hours": round(n * n / (rate * FUTURE["gpus"]) / 3600, 2),
+        "codes": CODES,
+        "gpus": GPUS,
+        "cells": -(-CODES // block) * columns,
+        "pairs_per_second": rate * GPUS,
+        "compute_hours": round(CODES * CODES / (rate * GPUS) / 3600, 2),
         "read_bytes": read,
         "read_hours": round(read / disk["read_bytes_per_second"] / 3600, 2),
         "written_bytes": written,

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks import layout, options, rank_tables, record, scale
+from benchmarks import installing, layout, options, rank_tables, record, scale
 from benchmarks.markdown import markdown
 from benchmarks.quality.shown import SHOWN_TABLES
 from lookalike.training.comparison_results import HEADINGS, ZERO_SHOT, ComparisonResult, ComparisonRow
@@ -18,6 +18,7 @@ from lookalike.training.comparison_results import HEADINGS, ZERO_SHOT, Compariso
 ROOT = Path(__file__).parents[1]
 PAGES = (
     "README.md",
+    "docs/install.md",
     "docs/strategy.md",
     "docs/cost.md",
     "docs/kernels.md",
@@ -179,7 +180,8 @@ def _search_streamed() -> str:
         f"{settings['k']}, pages of {settings['page_rows']:,} codes, all with equal answers. The disk was read at "
         f"{result['disk']['read_bytes_per_second'] / 1e9:.1f} GB/s. Computed from these rates, a search of "
         f"{estimate['codes']:,} codes in themselves takes {estimate['compute_hours']:.1f} hours on {estimate['gpus']} "
-        f"such GPUs, and reads {estimate['read_bytes'] / 1e12:.1f} TB meanwhile. {gpu['name']}, CUDA {gpu['cuda']}, "
+        f"such GPUs, as {estimate['cells']:,} cells; each GPU reads {estimate['read_bytes'] / 1e12:.1f} TB meanwhile "
+        f"and writes {estimate['written_bytes'] / 1e12:.1f} TB. {gpu['name']}, CUDA {gpu['cuda']}, "
         f"torch {result['versions']['torch']}; from `benchmarks/results/search_streamed.json`."
     )
     return f"{markdown(['reference', 'queries', 'time', 'pairs per second'], rows)}\n\n{note}"
@@ -502,6 +504,7 @@ TABLES: dict[str, Callable[[], str]] = {
     **SHOWN_TABLES,
     **options.TABLES,
     **layout.TABLES,
+    **installing.TABLES,
     **scale.TABLES,
     **rank_tables.TABLES,
 }

@@ -6,12 +6,14 @@ import re
 from pathlib import Path
 
 import pytest
+import yaml
 
 import lookalike
 from benchmarks import tables
 from tests.processes import program, run_function
 
 ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
 
 
 @pytest.mark.parametrize("page", tables.PAGES)
@@ -89,6 +91,20 @@ def test_the_api_page_lists_the_public_names():
         source = Path(importlib.util.find_spec(module).origin)  # not imported: integrations take seconds
         defined = re.search(rf"^(class|def) {name}\b|^ *from .* import .*\b{name}\b", source.read_text(), re.MULTILINE)
         assert defined or source.with_name(f"{name}.py").exists(), f"{module} has no {name}"
+
+
+def test_the_index_for_language_models_lists_the_pages_of_the_site():
+    config = yaml.safe_load((ROOT / "mkdocs.yml").read_text())
+    text = (DOCS / "llms.txt").read_text()
+    listed = re.findall(r"^- \[(.*?)\]\(https://\S+/main/docs/(\S+)\): \S", text, re.MULTILINE)
+    assert listed == list(pages(config["nav"]))
+
+
+def pages(nav):
+    """Title and file of every page of the site, in its order."""
+    for entry in nav:
+        for title, content in entry.items():
+            yield from [(title, content)] if isinstance(content, str) else pages(content)
 
 
 def test_links_lead_somewhere():

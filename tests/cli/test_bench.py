@@ -20,6 +20,7 @@ WRITERS = {
     "explore": ["main"],
     "guard": ["main"],
     "hardness": ["main"],
+    "install_size": ["main"],
     "kill_mine": ["main"],
     "kill_ranks": ["main"],
     "kill_train": ["main"],
@@ -124,6 +125,7 @@ def test_every_benchmark_is_known_here():
     assert scripts - set(WRITERS) == {
         "__init__",
         "gpu_tests",
+        "installing",
         "layout",
         "markdown",
         "mps",

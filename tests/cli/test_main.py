@@ -112,7 +112,8 @@ def test_mistakes_are_one_line(run_here, arguments, sentence):
 def test_an_option_without_its_value(run_here):
     code, out, err = run_here("demo", "--bits")
     assert (code, out) == (2, "")
-    assert "Missing value for argument '--bits'" in err
+    assert "Missing value for argument" in err  # tyro's own words, which differ by version
+    assert "--bits" in err
 
 
 def test_errors_of_the_system_are_one_line(run_here):

@@ -1,6 +1,7 @@
 """Miniature copies of the official folder layouts, and where the real files are."""
 
 import csv
+import json
 import os
 import zipfile
 from pathlib import Path
@@ -87,6 +88,30 @@ def write_msmarco(root):
     )
     (root / "qrels.dev.small.tsv").write_text("6\t0\t29\t1\n5\t0\t11\t1\n5\t0\t12\t1\n")
     return root
+
+
+def write_beir(root, documents=30):
+    """Graded judgements, a document with the id of a query, and judgements of no relevance."""
+    (root / "qrels").mkdir(parents=True)
+    corpus = [
+        {"_id": f"d{i}", "title": f"title {i}" if i % 2 else "", "text": f"text {i} \u00e9"} for i in range(documents)
+    ]
+    corpus.append({"_id": "q7", "title": "", "text": "the text of query 7"})
+    write_json_lines(root / "corpus.jsonl", corpus)
+    names = (9, 1, 7, 4, 2, 3, 5, 6, 8)
+    write_json_lines(root / "queries.jsonl", [{"_id": f"q{i}", "text": f"query {i}", "metadata": {}} for i in names])
+    judgements = {
+        "train": "q9\td3\t1\nq1\td3\t2\nq4\td20\t1\nq4\td21\t2\nq2\td8\t1\nq2\td9\t0\nq3\td10\t-1\n",
+        "dev": "q5\td11\t1\n",
+        "test": "q7\td12\t2\nq7\td13\t1\nq7\td14\t0\nq6\td15\t1\n",
+    }
+    for split, rows in judgements.items():
+        (root / "qrels" / f"{split}.tsv").write_text(f"query-id\tcorpus-id\tscore\n{rows}")
+    return root
+
+
+def write_json_lines(path, rows):
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
 
 
 def write_cvusa(root, train=6, val=4):

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from lookalike.data import lines as module
+from lookalike.data import indexed_lines as module
 from lookalike.data.lines import Lines
 
 pytestmark = pytest.mark.usefixtures("cache")
@@ -43,8 +43,8 @@ def test_the_index_is_built_once_for_each_state_of_the_file(tmp_path, monkeypatc
     path = tmp_path / "texts.tsv"
     path.write_text("0\ta\n1\tb\n")
     built = []
-    build = module._build_index
-    monkeypatch.setattr(module, "_build_index", lambda *a, **k: built.append(1) or build(*a, **k))
+    build = Lines._build_index
+    monkeypatch.setattr(Lines, "_build_index", lambda *a, **k: built.append(1) or build(*a, **k))
     assert Lines(path).read(np.array([1])) == Lines(path).read(np.array([1])) == ["b"]
     assert len(built) == 1
     path.write_text("0\ta\n1\tbcd\n2\te\n")

@@ -26,6 +26,7 @@ NAMES = {
     "cvact-test",
     "vigor-same",
     "vigor-cross",
+    "beir",
     "folder",
     "table",
     "texts",

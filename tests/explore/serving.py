@@ -7,10 +7,15 @@ from contextlib import contextmanager
 from urllib.parse import urlsplit
 
 import numpy as np
+import torch
 
+from lookalike.data import DataSource
+from lookalike.explore import runs
+from lookalike.explore.content import Content
+from lookalike.explore.neighbours import Neighbours
 from lookalike.explore.server import Server
 from lookalike.explore.session import Session
-from lookalike.explore.sources import explored_file
+from lookalike.explore.sources import Explored, explored_file
 
 PATIENCE = 60  # seconds
 ODD = [
@@ -38,6 +43,23 @@ def write_embeddings(folder, n=60, per_label=3, dim=16):
 
 def explored(folder, **shown):
     return explored_file(folder / "x.npy", **{name: folder / file for name, file in shown.items()}, bits=64)
+
+
+def paired_texts(folder, n=40):
+    """Pairs of texts with codes of their own: no text model is needed."""
+    rows = [{"query": f"question {i} about {i % 7}", "reference": f"answer {i}"} for i in range(n)]
+    data = folder / "pairs.jsonl"
+    data.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    part = DataSource("texts", str(data), {"test_share": 0.2}).load().train
+    codes = torch.randint(0, 256, (2, part.pairs, 8), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
+    return Explored(
+        title="pairs",
+        content=Content(part.pairs, runs._views(part), None),
+        neighbours=Neighbours(codes[0], codes[1], np.arange(part.pairs)),
+        marks=data.with_suffix(".same.jsonl"),
+        checksum=None,
+        use="lookalike train texts ... --same",
+    )
 
 
 class Client:

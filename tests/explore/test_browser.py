@@ -5,7 +5,7 @@ import json
 import pytest
 
 from lookalike.negatives.same import read_same
-from tests.explore.serving import ODD, explored, serving, write_embeddings
+from tests.explore.serving import ODD, explored, paired_texts, serving, write_embeddings
 from tests.report.browser import find_chromium
 
 pytestmark = pytest.mark.skipif(find_chromium() is None, reason="needs Chromium: apt-get install chromium")
@@ -71,10 +71,18 @@ def test_texts_are_shown_and_never_run(browser, client):
     assert browser.messages == []
 
 
+def test_a_set_of_pairs_says_what_its_queries_are_compared_with(browser, tmp_path):
+    with serving(paired_texts(tmp_path), tmp_path / "marks.jsonl") as client:
+        browser.show("about:blank", width=1280)
+        browser.show(f"{client.address}#suspects", width=1280)
+        browser.wait_for("document.querySelector('.intro')?.textContent.includes('their own')")
+        assert browser.messages == []
+
+
 def test_search_by_text_and_by_id_opens_samples_with_the_keyboard(browser, client):
     opened(browser, client)
     typed(browser, "NUMBER 17")
-    browser.wait_for("document.querySelector('.intro')?.textContent.startsWith('1 samples')")
+    browser.wait_for("document.querySelector('.intro')?.textContent.startsWith('1 sample ')")
     assert browser.evaluate(IDS) == [[17]]
     browser.press("Enter")
     browser.wait_for("document.querySelector('.anchor')?.textContent.includes('#17')")

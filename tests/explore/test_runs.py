@@ -12,7 +12,7 @@ from lookalike.explore.mates import Mates
 from lookalike.explore.runs import explored_run
 from lookalike.training.run import train
 from lookalike.training.settings import Settings
-from tests.explore.serving import serving
+from tests.explore.serving import paired_texts, serving
 from tests.toys import write_glyph_file
 
 SMALL = {"epochs": 1, "pairs_per_batch": 8, "bits": 64}
@@ -73,36 +73,15 @@ def test_batch_mates_are_those_of_a_composed_epoch(made, name):
 
 
 def test_pairs_show_both_sides(tmp_path):
-    rows = [{"query": f"question {i} about {i % 7}", "reference": f"answer {i}"} for i in range(40)]
-    data = tmp_path / "pairs.jsonl"
-    data.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    explored = _paired(data)
+    explored = paired_texts(tmp_path)
     with serving(explored, tmp_path / "m.jsonl") as client:
+        assert client.json("api/about")["paired"]
         found = client.json("api/search?q=answer+17")["samples"]
         assert found[0]["views"]["query"].startswith("question 17")
         answer = client.json(f"api/sample/{found[0]['id']}")
         assert [each["id"] for each in answer["positives"]] == [found[0]["id"]]  # its own reference
         assert len(answer["negatives"]) == explored.content.n - 1
         assert client.json("api/suspects")["problem"] == ""
-
-
-def _paired(data):
-    """Pairs of texts with codes of their own: no text model is needed."""
-    from lookalike.data import DataSource
-    from lookalike.explore.content import Content
-    from lookalike.explore.neighbours import Neighbours
-    from lookalike.explore.sources import Explored
-
-    part = DataSource("texts", str(data), {"test_share": 0.2}).load().train
-    codes = torch.randint(0, 256, (2, part.pairs, 8), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
-    return Explored(
-        title="pairs",
-        content=Content(part.pairs, runs._views(part), None),
-        neighbours=Neighbours(codes[0], codes[1], np.arange(part.pairs)),
-        marks=data.with_suffix(".same.jsonl"),
-        checksum=None,
-        use="lookalike train texts ... --same",
-    )
 
 
 def test_unfinished_runs_are_refused(run):

@@ -93,6 +93,12 @@ def test_filters_ranges_sampling_prompts(dataset, model, more_texts, options):
         assert_same(*both(dataset, model, corpus=corpus, **options))
 
 
+def test_a_query_in_the_corpus_may_be_its_own_negative(dataset, model):
+    expected, got = both(dataset, model, corpus=list(dataset["query"]), output_scores=True)
+    assert_same(expected, got)
+    assert any(row["negative"] == row["query"] for row in got)
+
+
 def test_no_negative_at_all_leaves_the_columns(dataset, model):
     for output_format in ("triplet", "n-tuple", "labeled-list"):
         expected, got = both(dataset, model, min_score=0.999, output_format=output_format)

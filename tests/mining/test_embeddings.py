@@ -25,6 +25,7 @@ def data():
 def _several_parts(monkeypatch):
     monkeypatch.setattr(pipeline, "SCORES_IN_MEMORY", 60_000)
     monkeypatch.setattr(rescoring, "PAIRS", 1000)
+    monkeypatch.setattr(rescoring, "TASK", 64)
     monkeypatch.setattr(embeddings, "ROWS", 100)
 
 

@@ -44,6 +44,12 @@ class Untouched:
         ({"a": ["q"], "b": [" \n"]}, {}, ValueError, "column 'b' must not hold empty texts, but row 0 is empty"),
         ({"a": ["q"], "b": [None]}, {}, TypeError, "column 'b' must hold texts, but row 0 is NoneType"),
         ({"a": ["q"], "negative": ["r"]}, {}, ValueError, "two columns called 'negative'; rename"),
+        (
+            {"a": ["q"], "b": ["r"]},
+            {"anchor_column_name": "b"},
+            ValueError,
+            "would both be column 'b'",
+        ),
         ({}, {"corpus": ["c", 5]}, TypeError, "corpus must hold texts, but row 1 is int"),
         ({}, {"output_format": "pairs"}, ValueError, "output_format must be one of 'triplet', .* got 'pairs'"),
         ({}, {"sampling_strategy": "hard"}, ValueError, "sampling_strategy must be one of 'top', 'random', got 'hard'"),
@@ -77,7 +83,9 @@ def test_other_types_are_refused(dataset):
         mine_hard_negatives({"a": ["q"], "b": ["s"]}, Untouched())
     with pytest.raises(TypeError, match="got DatasetDict; take one of its splits"):
         mine_hard_negatives(datasets.DatasetDict({"train": dataset}), Untouched())
-    with pytest.raises(TypeError, match="model must be a SentenceTransformer or the name of one, a function .*, got int"):
+    with pytest.raises(
+        TypeError, match="model must be a SentenceTransformer or the name of one, a function .*, got int"
+    ):
         mine_hard_negatives(dataset, 5)
     with pytest.raises(FileNotFoundError, match=r"\./no/model: there is no such model folder"):
         mine_hard_negatives(dataset, "./no/model")

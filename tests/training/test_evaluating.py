@@ -75,7 +75,7 @@ def test_the_weights_of_the_best_epoch_are_saved_and_tested(tmp_path, paired):
     assert result.metrics == Evaluator(data, quick(), torch.device("cpu"), partial(embedded, best)).test()
 
 
-def embedded(model, view, n):
+def embedded(model, view, n, _tower):
     with torch.no_grad():
         return model.eval()(view(torch.arange(n)))
 

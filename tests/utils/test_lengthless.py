@@ -37,6 +37,8 @@ def in_metric_learning(stream, _):
 @pytest.mark.parametrize(
     "use",
     [
+        lambda stream, _: LSHBatchSampler(stream, 4),
+        lambda stream, _: LSHBatchSampler(None, 4, pairs=stream),
         lambda stream, folder: train(stream, out=folder),
         lambda stream, _: from_dataset(stream),
         lambda stream, _: from_dataset(datasets.Dataset.from_list(ROWS), stream),
@@ -45,7 +47,17 @@ def in_metric_learning(stream, _):
         in_lightning,
         in_metric_learning,
     ],
-    ids=["train", "from_dataset", "test part", "mine", "sentence-transformers", "lightning", "metric-learning"],
+    ids=[
+        "sampler",
+        "pairs",
+        "train",
+        "from_dataset",
+        "test part",
+        "mine",
+        "sentence-transformers",
+        "lightning",
+        "metric-learning",
+    ],
 )
 @pytest.mark.parametrize("kind", ["torch", "Hugging Face"])
 def test_a_stream_is_refused_with_advice(tmp_path, use, kind):

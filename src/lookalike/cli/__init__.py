@@ -24,6 +24,7 @@ COMMANDS = {  # modules of this package
     "data": "List data sets, or check one.",
     "bench": "Measure speed on this machine.",
     "demo": "Show overlap, time and memory on synthetic embeddings.",
+    "completion": "Print what a shell needs to complete commands and options.",
 }
 DESCRIPTION = "Hard negatives for contrastive learning, found in bits."
 FOR_RANKS = ("train",)  # commands that several processes of a launcher carry out together

@@ -31,16 +31,20 @@ class Options:
 class SearchOptions(Options):
     """Options of `lookalike bench search`."""
 
-    device: Annotated[str, Hint(value="cpu|cuda")] = "cpu"
+    device: Annotated[str, Hint(value="cpu|cuda", words=lambda: PEERS)] = "cpu"
     """Compare with FAISS and exact search on the CPU, or with exact search on a GPU."""
+
+
+MENU = {
+    "search": ("Time Hamming search against FAISS and exact search.", SearchOptions),
+    "batches": ("Time the composition of batches against the published shuffle.", Options),
+}
 
 
 def main(args: list[str]) -> None:
     """Measure speed on this machine."""
-    commands = {
-        "search": ("Time Hamming search against FAISS and exact search.", search),
-        "batches": ("Time the composition of batches against the published shuffle.", batches),
-    }
+    functions = {"search": search, "batches": batches}
+    commands = {name: (summary, functions[name]) for name, (summary, _) in MENU.items()}
     run_one_of(commands, args, "lookalike bench", "Measure speed on this machine.")
 
 

@@ -21,7 +21,7 @@ SAMPLERS = ("random", "batchhard", "full", "incremental", "lsh:128", "lsh:512")
 class Options(RunOptions):
     """Options of `lookalike compare`."""
 
-    samplers: Annotated[tuple[str, ...], Hint(value="NAME,NAME,...")] = SAMPLERS
+    samplers: Annotated[tuple[str, ...], Hint(value="NAME,NAME,...", words=lambda: SAMPLERS)] = SAMPLERS
     """Samplers to train with."""
     seeds: int = 3
     """Runs per sampler."""

@@ -7,6 +7,7 @@ from typing import Annotated
 
 from lookalike.cli.menu import run_one_of
 from lookalike.cli.parsing import Flag, Hint, Pairs, Positional, parse
+from lookalike.data.registry import data_names, data_sets
 
 LIST = "List the data sets to train on."
 CHECK = "Compare a data set with its official counts and show a dozen pairs."
@@ -18,7 +19,7 @@ LONGEST = 160  # characters of a text
 class Options:
     """Options of `lookalike data check`."""
 
-    name: Positional[str]
+    name: Positional[Annotated[str, Hint(words=data_names)]]
     """A data set, as `lookalike data list` names it."""
     root: Positional[Path | None] = None
     """Its folder or file."""
@@ -35,17 +36,19 @@ class NoOptions:
     """`lookalike data list` has none."""
 
 
+MENU = {"list": (LIST, NoOptions), "check": (CHECK, Options)}
+
+
 def main(args: list[str]) -> None:
     """List data sets, or check one."""
-    commands = {"list": (LIST, list_data_sets), "check": (CHECK, check)}
+    functions = {"list": list_data_sets, "check": check}
+    commands = {name: (summary, functions[name]) for name, (summary, _) in MENU.items()}
     run_one_of(commands, args, "lookalike data", "Data sets to train on.")
 
 
 def list_data_sets(args: list[str]) -> None:
     """List the data sets to train on."""
     parse(NoOptions, args, "data list", list_data_sets.__doc__)
-    from lookalike.data import data_sets
-
     for entry in data_sets().values():
         print(f"{entry.name:<14} {entry.description}")
 

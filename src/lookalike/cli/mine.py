@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 from lookalike.cli.config import print_config, read_config
 from lookalike.cli.options import flatten, options_of
-from lookalike.cli.parsing import ConfigFile, Flag, Hint, Positional, Without, build, parse_typed
-from lookalike.mining import Format, Search, Selection
+from lookalike.cli.parsing import ConfigFile, Device, Flag, Hint, Positional, Without, build, parse_typed
+from lookalike.mining import Format, Search, Selection, UnfinishedError
 from lookalike.negatives import Filters
 from lookalike.utils.checks import check_choice, checked_positive
 
@@ -122,7 +122,7 @@ class Options:
     .npy."""
     force: Flag = False
     """Overwrite the output."""
-    device: Annotated[str | None, Hint(default="a GPU if there is one", value="NAME")] = None
+    device: Device = None
     """Device of torch, such as cpu or cuda."""
     config: ConfigFile = None
     """Read options from this YAML file, as --print-config prints it; typed options take precedence."""
@@ -153,6 +153,10 @@ def main(args: list[str]) -> None:
             _mine_texts(options)
         if options.work.shard is not None:
             print(f"Shard {options.work.shard} is done. When all are, write the output with --merge.")
+    except UnfinishedError as unfinished:
+        if options.work.shard is None:
+            raise
+        print(unfinished)
     except KeyboardInterrupt as stopped:
         print(f"\n{str(stopped) or 'Interrupted before anything was encoded: nothing new is kept.'}")
         sys.exit(INTERRUPTED)
@@ -239,12 +243,21 @@ def _mine_texts(options: Options) -> None:
 
 def _model(name: str, device: str | None) -> Any:
     """Return the model of a run, or what a name imports; leave other names to sentence-transformers."""
-    from lookalike.training.run_folder import CONFIG
+    from lookalike.training.run_folder import CONFIG, RunFolder
 
     if (Path(name) / CONFIG).is_file():
+        from lookalike.mining.models import AnyEncoder, OfImages
+        from lookalike.training.encoders.images import ImageEncoder
+        from lookalike.training.export_formats import image_size
         from lookalike.training.models import load_model
 
-        return load_model(name, device=device)
+        model = load_model(name, device=device)
+        if isinstance(model, ImageEncoder):
+            size = image_size(model, RunFolder(Path(name)).read_config())
+            if size is None:
+                raise ValueError(f"{name} does not say how large its images were, so none can be read for it.")
+            return AnyEncoder(OfImages(model, (size[1], size[2])), f"run {name}")
+        return AnyEncoder(model, f"run {name}")
     return _imported(name) if _is_imported(name) else name
 
 

@@ -15,9 +15,21 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, Union, get_a
 from tyro.conf import FlagCreatePairsOff, Positional
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
-__all__ = ["ConfigFile", "Flag", "Hint", "Option", "Pairs", "Positional", "Without", "build", "flatten", "options_of"]
+__all__ = [
+    "ConfigFile",
+    "Device",
+    "Flag",
+    "Hint",
+    "Option",
+    "Pairs",
+    "Positional",
+    "Without",
+    "build",
+    "flatten",
+    "options_of",
+]
 
 T = TypeVar("T")
 UNIONS = (Union, UnionType)
@@ -35,12 +47,14 @@ EXPECTED = {  # in errors
 
 @dataclass(frozen=True, kw_only=True)
 class Hint:
-    """Set what the help shows for an option, by annotation: `Annotated[Path | None, Hint(default="by data set")]`."""
+    """Set what help and shells show for an option, by annotation: `Annotated[int, Hint(default="by data set")]`."""
 
     default: str | None = None
     """The default to show, if the declared one does not say enough."""
     value: str | None = None
     """The placeholder for the value, if its type does not say enough."""
+    words: Callable[[], Iterable[str]] | None = None
+    """Values that a shell completes, if its type does not say enough."""
 
 
 class Without:
@@ -57,6 +71,9 @@ class _Once:
 Flag = Annotated[bool, FlagCreatePairsOff, _Once]
 Pairs = Annotated[dict[str, Any], "NAME=VALUE"]
 ConfigFile = Annotated[Path | None, _Once]
+Device = Annotated[
+    str | None, Hint(default="a GPU if there is one", value="NAME", words=lambda: ("cpu", "cuda", "mps"))
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,6 +144,11 @@ class Option:
         kind = _bare(self.annotation)
         kinds = get_args(kind) if get_origin(kind) in UNIONS else (kind,)
         return tuple(word for each in kinds if get_origin(each) is Literal for word in get_args(each))
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The values that a shell completes; there may be others."""
+        return self.choices if self.hint.words is None else tuple(self.hint.words())
 
     @property
     def value_shown(self) -> str | None:

@@ -55,13 +55,13 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
 import tyro
 from tyro.conf import DisallowNone, FlagCreatePairsOff, UseAppendAction
 
-from lookalike.cli.options import ConfigFile, Flag, Hint, Option, Pairs, Positional, Without, build, options_of
+from lookalike.cli.options import ConfigFile, Device, Flag, Hint, Option, Pairs, Positional, Without, build, options_of
 from lookalike.utils.messages import suggestion
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-__all__ = ["ConfigFile", "Flag", "Hint", "Pairs", "Positional", "Without", "build", "parse", "parse_typed"]
+__all__ = ["ConfigFile", "Device", "Flag", "Hint", "Pairs", "Positional", "Without", "build", "parse", "parse_typed"]
 
 T = TypeVar("T")
 NUMBER = re.compile(r"-?\d+(\.\d+)?|-?\d(\.\d+)?[eE][-+]?\d{1,2}")

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from lookalike.cli.advice import print_advice
 from lookalike.cli.options import options_of
-from lookalike.cli.parsing import Flag, Hint, Pairs, Positional, build, parse_typed
-from lookalike.cli.runs import BY_DATA_SET
-from lookalike.data import data_sets
+from lookalike.cli.parsing import Device, Flag, Hint, Pairs, Positional, build, parse_typed
+from lookalike.cli.runs import BY_DATA_SET, MODELS
+from lookalike.data.registry import data_names, data_sets
 from lookalike.utils.checks import checked_integer
 from lookalike.utils.messages import suggestion
 
@@ -35,7 +35,7 @@ ANSWERS = {
 class Options:
     """Options of `lookalike plan`."""
 
-    source: Positional[str | None] = None
+    source: Positional[Annotated[str | None, Hint(words=data_names)]] = None
     """A data set, as `lookalike data list` names it, or embeddings: FILE.npy, .npz, .safetensors or .parquet; FILE:NAME
     where it holds several arrays."""
     k: int = 128
@@ -50,7 +50,7 @@ class Options:
     """For a data set: folder or file to read it from."""
     data_options: Pairs = field(default_factory=dict)
     """For a data set: option of its reader, such as size=224."""
-    model: Annotated[str | None, Hint(default=BY_DATA_SET, value="NAME")] = None
+    model: Annotated[str | None, Hint(default=BY_DATA_SET, value="NAME", words=lambda: MODELS)] = None
     """For a data set: encoder, as in `lookalike train`."""
     model_options: Pairs = field(default_factory=dict)
     """For a data set: option of the encoder."""
@@ -58,7 +58,7 @@ class Options:
     """For a data set: pairs of query and reference per batch."""
     sample: Annotated[int | None, Hint(default="8192")] = None
     """For a data set: samples, or pairs, to embed at most."""
-    device: Annotated[str | None, Hint(default="a GPU if there is one", value="NAME")] = None
+    device: Device = None
     """For a data set: device of torch, such as cpu or cuda."""
     out: Path | None = None
     """For a data set: file to write everything measured to, as JSON."""

@@ -5,8 +5,9 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
-from lookalike.cli.parsing import ConfigFile, Flag, Hint, Pairs, Positional, build
+from lookalike.cli.parsing import ConfigFile, Device, Flag, Hint, Pairs, Positional, build
 from lookalike.data import DataSource, data_set, data_sets
+from lookalike.data.registry import data_names
 from lookalike.training.recipes import Recipe, recipe
 from lookalike.training.settings import PRESETS, Preset, Settings
 
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 DEFAULT_DATA = "glyphs"
 BY_DATA_SET = "by data set"
+MODELS = ("convnet", "timm:", "transformers:", "sentence-transformers:")  # with the colon before the name of a model
+TRACKERS = ("tensorboard", "wandb", "trackio")
 NARROW = ("MAP@R", "R@1%", "nDCG@10", "R@10", "R@5", "MRR@10")  # columns to drop on a narrow terminal, in this order
 
 
@@ -25,7 +28,7 @@ NARROW = ("MAP@R", "R@1%", "nDCG@10", "R@10", "R@5", "MRR@10")  # columns to dro
 class RunOptions:
     """Data, model, device and output of one or several runs."""
 
-    data: Positional[Annotated[str | None, Hint(default=DEFAULT_DATA)]] = None
+    data: Positional[Annotated[str | None, Hint(default=DEFAULT_DATA, words=data_names)]] = None
     """Data set, as `lookalike data list` names it, or a file of glyphs, FILE.npz."""
     config: ConfigFile = None
     """Read options from this YAML file, as --print-config prints it; typed options take precedence."""
@@ -38,13 +41,13 @@ class RunOptions:
     """Folder or file to read the data set from."""
     data_options: Pairs = field(default_factory=dict)
     """Option of the data set's reader, such as size=224."""
-    model: Annotated[str | None, Hint(default=BY_DATA_SET, value="NAME")] = None
+    model: Annotated[str | None, Hint(default=BY_DATA_SET, value="NAME", words=lambda: MODELS)] = None
     """Encoder: convnet, timm:NAME, transformers:NAME or sentence-transformers:NAME."""
     model_options: Pairs = field(default_factory=dict)
     """Option of the encoder, such as gradient_checkpointing=true."""
-    device: Annotated[str | None, Hint(default="a GPU if there is one", value="NAME")] = None
+    device: Device = None
     """Device of torch, such as cpu or cuda."""
-    report_to: Annotated[tuple[str, ...], Hint(default="none", value="NAME,NAME,...")] = ()
+    report_to: Annotated[tuple[str, ...], Hint(default="none", value="NAME,NAME,...", words=lambda: TRACKERS)] = ()
     """Trackers to log to: tensorboard, wandb, trackio."""
     force: Flag = False
     """Overwrite what the output folder holds."""

@@ -15,7 +15,7 @@ from lookalike.cli.config import print_config, read_config
 from lookalike.cli.parsing import Flag, Hint, parse_typed
 from lookalike.cli.runs import RunOptions, complete, data_name, defaults_shown, print_table, print_whole
 from lookalike.training.recipes import Recipe, recipe
-from lookalike.training.settings import Settings, parse_strategy
+from lookalike.training.settings import SAMPLERS, Settings, parse_strategy
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from lookalike.training.run import Plan
 
 NO_BASELINE = (None, "none")
+BASELINES = (*SAMPLERS, "none")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +33,9 @@ class Options(RunOptions):
 
     out: Annotated[Path | None, Hint(default="runs/DATA-SAMPLER-SEED")] = None
     """Folder of the run."""
-    baseline: Annotated[str | None, Hint(default="random without DATA, otherwise none", value="NAME")] = None
+    baseline: Annotated[
+        str | None, Hint(default="random without DATA, otherwise none", value="NAME", words=lambda: BASELINES)
+    ] = None
     """Sampler to train as well, with the same settings, for comparison."""
     same: Annotated[Path | None, Hint(value="FILE")] = None
     """Pairs of training samples that are the same, as `lookalike explore` writes them: never negatives of each other.

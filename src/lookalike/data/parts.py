@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from lookalike.utils.arrays import Array
 
 CPU = torch.device("cpu")
+SEED = 20250531  # draws the references that a smaller test adds
 
 
 class Items(Protocol):
@@ -166,6 +167,20 @@ def searched_in_itself(items: Items, ids: Array, labels: Tensor) -> tuple[TestIt
     samples = Selection(items, ids)
     test = TestItems(query=samples, reference=samples, query_labels=labels, reference_labels=labels)
     return test, each_itself(len(ids))
+
+
+def searched_among(number: int, answers: Array, distractors: int | None) -> Array:
+    """Return which of a number of references to search, ascending: the answers and some others, always the same ones.
+
+    Args:
+        number: The number of references.
+        answers: Those that answer a query.
+        distractors: How many others, of which some may be answers; None for all references.
+    """
+    if distractors is None or distractors >= number:
+        return np.arange(number)
+    drawn = np.random.default_rng(SEED).choice(number, distractors, replace=False)
+    return np.union1d(answers, drawn)
 
 
 def judged(query_items: Items, reference: Selection, asked: Array, answers: Array) -> tuple[TestItems, Lists | None]:

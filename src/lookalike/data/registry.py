@@ -99,6 +99,11 @@ def data_set(name: str) -> DataSet:
     raise ValueError(f"there is no data set {name!r}; there are {', '.join(known)}{suggestion(name, known)}")
 
 
+def data_names() -> list[str]:
+    """Return the names of data sets as they are typed, without those that a path stands for."""
+    return [entry.name for entry in data_sets().values() if entry.suffix is None]
+
+
 @cache
 def data_sets() -> dict[str, DataSet]:
     """Return all data sets by name: first those that need no files, then published ones, then users' own data."""

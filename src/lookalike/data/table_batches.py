@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 ROWS = 4096  # of a batch
+BUFFER = 1 << 20  # bytes of a column of a Parquet file to read at a time
 GLIMPSED = 256  # rows that are looked at for the names of columns
 
 
@@ -80,7 +81,7 @@ def _parquet_batches(path: Path, columns: Sequence[str] | None, rows: int) -> It
     parquet = optional_import("pyarrow.parquet", "reading parquet", TABLES)
     first = 0
     with readable_parquet(path):
-        file = parquet.ParquetFile(path, pre_buffer=False)
+        file = parquet.ParquetFile(path, buffer_size=BUFFER, pre_buffer=False)  # and not a whole row group at once
     with file:
         batches = file.iter_batches(batch_size=rows, columns=None if columns is None else list(columns))
         while True:

@@ -72,6 +72,7 @@ class Session:
             "details": self.explored.details,
             "samples": self.content.n,
             "labels": None if labels is None else len(np.unique(labels)),
+            "paired": self.neighbours.reference is not None,
             "kinds": self.content.kinds,
             "bits": self.neighbours.bits,
             "marks": len(self._pairs),

@@ -15,21 +15,40 @@ from lookalike.utils.checks import check_choice, checked_bits, checked_integer, 
 if TYPE_CHECKING:
     from lookalike.mining.embeddings import MinedEmbeddings as MinedEmbeddings
     from lookalike.mining.embeddings import mine_embeddings as mine_embeddings
+    from lookalike.mining.engines import InProcess as InProcess
+    from lookalike.mining.engines import Merge as Merge
+    from lookalike.mining.engines import Shard as Shard
+    from lookalike.mining.engines.on_ray import OnRay as OnRay
+    from lookalike.mining.estimating import DryRun as DryRun
+    from lookalike.mining.estimating import Estimate as Estimate
     from lookalike.mining.outputs import MiningInterrupted as MiningInterrupted
     from lookalike.mining.outputs import Summary as Summary
     from lookalike.mining.texts import mine_hard_negatives as mine_hard_negatives
 
 __all__ = [
+    "DryRun",
+    "Estimate",
+    "InProcess",
+    "Merge",
     "MinedEmbeddings",
     "MiningInterrupted",
+    "OnRay",
     "Search",
     "Selection",
+    "Shard",
     "Summary",
+    "UnfinishedError",
     "mine_embeddings",
     "mine_hard_negatives",
 ]
 
 _HOMES = {  # imported at first use
+    "DryRun": "estimating",
+    "Estimate": "estimating",
+    "InProcess": "engines",
+    "Merge": "engines",
+    "OnRay": "engines.on_ray",
+    "Shard": "engines",
     "MinedEmbeddings": "embeddings",
     "MiningInterrupted": "outputs",
     "Summary": "outputs",
@@ -43,6 +62,10 @@ SHORTEST = 64  # candidates on a shortlist, unless `oversampling` is set
 
 Strategy = Literal["top", "random"]
 Format = Literal["triplet", "n-tuple", "labeled-pair", "labeled-list", "flagembedding", "tevatron"]
+
+
+class UnfinishedError(ValueError):
+    """Cells are missing that another process has to do; the message says which and how."""
 
 
 def __getattr__(name: str) -> Any:

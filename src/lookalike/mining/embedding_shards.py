@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import numpy as np
 
 from lookalike.data.embeddings import READERS, open_embeddings, parquet_column, split_name
+from lookalike.data.table_batches import BUFFER
 from lookalike.data.table_files import TABLES, readable_parquet
 from lookalike.mining.rows import FileRows, ShardRows, rows_of
 from lookalike.mining.shard_files import files_identity, find_files, is_pattern
@@ -119,7 +120,7 @@ def _converted(file: Path, cache: Path, name: str | None = None) -> FileRows:
     """
     parquet = optional_import("pyarrow.parquet", "reading parquet", TABLES)
     with readable_parquet(file):
-        opened = parquet.ParquetFile(file)
+        opened = parquet.ParquetFile(file, buffer_size=BUFFER, pre_buffer=False)  # and not a whole row group at once
     with opened:
         column = parquet_column(file, opened.schema_arrow, name)
         about = [FORMAT, str(file.resolve()), files_identity([file]), column]
@@ -172,7 +173,7 @@ def _values(file: Path, column: Any, first: int) -> Array:
         raise ValueError(f"{file}: the rows of a column of embeddings must have the same length.")
     if values.null_count:
         raise ValueError(f"{file} must hold finite embeddings, but one of the rows from {first} on has a null in it.")
-    array = values.to_numpy(zero_copy_only=False)
+    array: Array = values.to_numpy(zero_copy_only=False)
     if array.dtype.kind != "f":
         raise TypeError(f"{file} must hold floats, got {array.dtype}; codes and labels are not embeddings.")
     dtype = np.float16 if array.dtype == np.float16 else np.float32

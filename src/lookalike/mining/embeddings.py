@@ -14,15 +14,23 @@ import torch
 from rich.console import Console
 from torch import Tensor
 
-from lookalike.data.embeddings import open_embeddings
 from lookalike.data.labels import load_labels
 from lookalike.mining import Search, Selection, Strategy
 from lookalike.mining.cells import Grid, default_block
+from lookalike.mining.embedding_shards import open_shards
 from lookalike.mining.engines import Shard, checked_engine
 from lookalike.mining.estimating import DryRun, Estimate
 from lookalike.mining.formats import writing_ids
-from lookalike.mining.job import held_job, settings_of
-from lookalike.mining.outputs import Summary, Tally, checked_output, interruptible, print_written, write_summary
+from lookalike.mining.job import FLOATS, held_job, settings_of
+from lookalike.mining.outputs import (
+    Summary,
+    Tally,
+    checked_output,
+    interruptible,
+    print_written,
+    work_folder,
+    write_summary,
+)
 from lookalike.mining.pipeline import Pipeline
 from lookalike.mining.rows import UnitRows, rows_of
 from lookalike.mining.run import SAMPLE, AnswersInMemory, Run
@@ -79,8 +87,9 @@ def mine_embeddings(
 ) -> MinedEmbeddings | Estimate | None:
     """Find hard negatives of embeddings, by cosine.
 
-    Each of the first five arguments is an array or the path of a file. A `.npy` file of embeddings stays on disk and is
-    read a few megabytes at a time, however large it is.
+    Each of the first five arguments is an array or the path of a file. Embeddings may also be shards: a list of `.npy`
+    or `.parquet` files, a pattern such as "x/*.npy", or a folder of them. Files of embeddings stay on disk and are read
+    a few megabytes at a time, however large they are.
 
     Args:
         embeddings: Floats `[n, dim]`: the queries.
@@ -134,8 +143,9 @@ def mine_embeddings(
         checked_device(device)
     path = checked_output(output, (".npy", ".parquet"), force=force)
     engine = checked_engine(engine, path, selection, force=force)
-    queries = NormalizedRows("embeddings", embeddings, min_rows=2)
-    searched = queries if reference is None else NormalizedRows("reference", reference, min_rows=1)
+    floats = None if path is None else work_folder(path) / FLOATS
+    queries = NormalizedRows("embeddings", embeddings, min_rows=2, cache=floats)
+    searched = queries if reference is None else NormalizedRows("reference", reference, min_rows=1, cache=floats)
     (n, dim), (m, _) = queries.shape, searched.shape
     if dim != searched.shape[1]:
         raise ValueError(
@@ -213,11 +223,14 @@ class NormalizedRows(UnitRows):
         ValueError: It is not two-dimensional, or too short.
     """
 
-    def __init__(self, argument: str, given: Any, *, min_rows: int) -> None:
+    def __init__(self, argument: str, given: Any, *, min_rows: int, cache: Path | None = None) -> None:
         self.name = str(given) if _is_path(given) else argument
         if isinstance(given, Tensor):
             given = given.detach().cpu().float().numpy()
-        array = open_embeddings(given, min_rows=min_rows) if _is_path(given) else np.asanyarray(given)
+        if _is_path(given) or (isinstance(given, list | tuple) and all(map(_is_path, given))):
+            super().__init__(open_shards(given, cache=cache, min_rows=min_rows))
+            return
+        array = np.asanyarray(given)
         if array.dtype.kind != "f" or array.ndim != 2 or len(array) < min_rows:
             raise TypeError(
                 f"{argument} must be floats of the shape [n, dim], at least {min_rows} of them, got {array.dtype} "

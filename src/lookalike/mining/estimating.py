@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from lookalike.mining.cells import Cell
+    from lookalike.mining.cells import Cell, Grid
     from lookalike.mining.run import Run
 
 TEXTS = 64  # to encode, of each side
@@ -102,15 +102,11 @@ class DryRun(Engine):
         encoding = _encoding(run) if grid.encodes else None
         dim = encoding[1] if encoding else run.sides["reference"].floats.shape[1]  # type: ignore[union-attr]
         rows = grid.references + (0 if grid.itself else grid.queries)
-        columns = len(grid.searches(range(0)))
-        found = DISTANCE + (4 if grid.references < 1 << 31 else 8)
         kept = (4 * dim if search.rescore else search.bits // 8) if grid.encodes else 0
         disk = {
             "encode": rows * kept,
             "hash": rows * search.bits // 8,
-            # of a later column, a query keeps only what is nearer than what it has found so far
-            "search": round(grid.queries * k * found * (1 + math.log(columns)))
-            + grid.queries * k * DISTANCE * (columns > 1),
+            "search": found_bytes(grid, k) + hint_bytes(grid, k),
             "finish": grid.queries * run.pipeline.selection.num_negatives * 12,
         }
         rates = {
@@ -132,6 +128,18 @@ class DryRun(Engine):
         estimate = Estimate(stages, labels + block * search.bits // 8 + 2 * page + 3 * answer)
         estimate.show(console)
         return estimate
+
+
+def found_bytes(grid: Grid, k: int) -> int:
+    """Return the size of what all searches find; of a later column, a query keeps what is nearer than what it has."""
+    columns = len(grid.searches(range(0)))
+    neighbour = DISTANCE + (4 if grid.references < 1 << 31 else 8)
+    return round(grid.queries * k * neighbour * (1 + math.log(columns)))
+
+
+def hint_bytes(grid: Grid, k: int) -> int:
+    """Return the size of the distances that bound the searches of further columns."""
+    return grid.queries * k * DISTANCE if len(grid.searches(range(0))) > 1 else 0
 
 
 def _encoding(run: Run) -> tuple[float, int]:

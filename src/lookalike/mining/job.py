@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from lookalike.mining.pipeline import Pipeline
 
 NOTE = "job.json"
-CELLS, SHARDS, PAIRS = "cells-*", "shards", "pairs"
+CELLS, SHARDS, PAIRS, FLOATS = "cells-*", "shards", "pairs", "floats"
 PAUSE = 0.5  # seconds between two looks at a lock that is only held for a while
 
 
@@ -191,7 +191,7 @@ def _tidy(job: Job, *, done: bool) -> None:
     left = [each for each in job.folder.iterdir() if each.name.startswith(("document-", "query-"))]
     if done or not (left or job.kept()):
         job._clear_cells()  # noqa: SLF001 - of this module
-        for name in (PAIRS, SHARDS):
+        for name in (PAIRS, SHARDS, *([FLOATS] if done else [])):
             shutil.rmtree(job.folder / name, ignore_errors=True)
         (job.folder / NOTE).unlink(missing_ok=True)
         remove_leftovers(job.folder / NOTE, job.folder / PAIRS)

@@ -70,8 +70,8 @@ class NumberFile:
             except ValueError:
                 shape, dtype = (), np.dtype(object)
             self._start = file.tell()
-        if dtype != np.int64 or len(shape) != 1:
-            raise ValueError(f"{path} is damaged: it must hold integers of 64 bits; write it again.")
+        if dtype != np.int64 or len(shape) != 1 or path.stat().st_size != self._start + 8 * shape[0]:
+            raise ValueError(f"{path} is damaged: it must hold integers of 64 bits, all of them; write it again.")
         self._length = int(shape[0])
 
     def __len__(self) -> int:

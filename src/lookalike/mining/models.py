@@ -16,14 +16,15 @@ from lookalike.data.image_files import ImageFiles
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+OF_THE_LIBRARY = ("encode_query", "encode_document", "prompts")  # what a SentenceTransformer has
+
 
 class AnyEncoder:
-    """An encoder that is a callable, or has `encode`: texts in, embeddings out.
-
-    Queries and references are encoded alike, and compared by cosine.
+    """An encoder that is a callable, or has `encode`: texts in, embeddings out, which are compared by cosine.
 
     Args:
-        given: Called with a list of texts, or its `encode` is; returns floats [n, dim].
+        given: Called with a list of texts, or its `encode` is; returns floats [n, dim]. If it has `encode_query` and
+            `encode_document`, those encode queries and references.
         name: What tells it from other encoders; by default its own name. Another encoder under the same name is noticed
             by the embeddings that it returns.
     """
@@ -35,24 +36,26 @@ class AnyEncoder:
     def __init__(self, given: Any, name: str | None = None) -> None:
         self.given = given
         self.name = name or getattr(given, "name", None) or getattr(given, "__qualname__", type(given).__qualname__)
-        self._encode: Callable[[list[str]], Any] = getattr(given, "encode", given)
+        either = getattr(given, "encode", given)
+        self._query: Callable[[list[str]], Any] = getattr(given, "encode_query", either)
+        self._document: Callable[[list[str]], Any] = getattr(given, "encode_document", either)
 
     def encode_query(self, texts: Sequence[str], **_: Any) -> Tensor:
         """Encode queries."""
-        return self._encoded(list(texts))
+        return self._encoded(self._query, list(texts))
 
     def encode_document(self, texts: Sequence[str], **_: Any) -> Tensor:
         """Encode references."""
-        return self._encoded(list(texts))
+        return self._encoded(self._document, list(texts))
 
-    def _encoded(self, texts: list[str]) -> Tensor:
+    def _encoded(self, encode: Callable[[list[str]], Any], texts: list[str]) -> Tensor:
         """Return unit vectors, float32 [n, dim].
 
         Raises:
             TypeError: The encoder returned something else than floats.
             ValueError: It returned several vectors per text, or not one for each.
         """
-        found = self._encode(texts)
+        found = encode(texts)
         lists = isinstance(found, list | tuple) and len(found) > 0 and np.ndim(_plain(found[0])) > 1
         x = torch.empty(0, 0, 0) if lists else torch.as_tensor(np.asarray(_plain(found)))
         if x.ndim == 3:
@@ -95,9 +98,7 @@ def as_model(given: Any) -> Any:
     Raises:
         TypeError: It cannot encode.
     """
-    if isinstance(given, str) or (hasattr(given, "encode_query") and hasattr(given, "encode_document")):
-        return given
-    if isinstance(given, AnyEncoder):
+    if isinstance(given, str | AnyEncoder) or all(hasattr(given, name) for name in OF_THE_LIBRARY):
         return given
     if callable(getattr(given, "encode", None)) or (callable(given) and not isinstance(given, type)):
         return AnyEncoder(given)

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from lookalike.utils.arrays import Array
 
 BLOCK = 32  # values that are multiplied at a time; buffers are padded with zeros to a multiple of it
-NOWHERE = -2  # in place of a file: there is no such row, and no score
 MEMORY = -1  # in place of a file: the place is an address
 EPSILON = 1e-12  # the smallest norm, as in torch.nn.functional.normalize
 
@@ -33,31 +32,19 @@ _memcpy = types.ExternalFunction("memcpy", types.uintp(types.uintp, types.uintp,
 
 
 @intrinsic
-def _multiply(typingctx: Any, query: Any, row: Any, blocks: Any, sums: Any) -> Any:  # noqa: ARG001 - numba prescribes it
-    """Multiply two rows, and the second one with itself.
-
-    All arguments are addresses, except `blocks`.
-
-    query   float64 [blocks * BLOCK]
-    row     float32 [blocks * BLOCK]
-    sums    float64 [2]               out: query @ row, row @ row
-    """
+def _multiply(typingctx: Any, first: Any, second: Any, blocks: Any) -> Any:  # noqa: ARG001 - numba prescribes it
+    """Return the dot product of two rows, float64, given the addresses of float32 [blocks * BLOCK]."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:  # noqa: ARG001 - numba prescribes it
-        query, row, blocks, sums = args
+        first, second, blocks = args
         zeros = ir.Constant(_doubles, [0.0] * _WIDTH)
-        products, squares = (
-            [cgutils.alloca_once_value(builder, zeros) for _ in range(BLOCK // _WIDTH)] for _ in range(2)
-        )
+        lanes = [cgutils.alloca_once_value(builder, zeros) for _ in range(BLOCK // _WIDTH)]
 
-        def vector(address: Any, element: ir.Type, kind: ir.Type, index: Any) -> Any:
-            place = builder.gep(builder.inttoptr(address, element.as_pointer()), [index])
-            return builder.load(builder.bitcast(place, kind.as_pointer()), align=4)
+        def vector(address: Any, index: Any) -> Any:
+            place = builder.gep(builder.inttoptr(address, _float.as_pointer()), [index])
+            return builder.fpext(builder.load(builder.bitcast(place, _floats.as_pointer()), align=4), _doubles)
 
-        def add(total: Any, a: Any, b: Any) -> None:
-            builder.store(builder.fadd(builder.load(total), builder.fmul(a, b)), total)
-
-        def total(lanes: list[Any]) -> Any:
+        def total() -> Any:
             """Add up all lanes, halving their number each time."""
             a, b, c, d = (builder.load(each) for each in lanes)
             vector = builder.fadd(builder.fadd(a, b), builder.fadd(c, d))
@@ -74,19 +61,14 @@ def _multiply(typingctx: Any, query: Any, row: Any, blocks: Any, sums: Any) -> A
             return builder.extract_element(vector, ir.Constant(_i32, 0))
 
         with cgutils.for_range(builder, blocks, intp=_i64) as block:
-            for lane in range(BLOCK // _WIDTH):
+            for i, lane in enumerate(lanes):
                 start = builder.mul(block.index, ir.Constant(_i64, BLOCK))
-                start = builder.add(start, ir.Constant(_i64, lane * _WIDTH))
-                a = vector(query, _double, _doubles, start)
-                b = builder.fpext(vector(row, _float, _floats, start), _doubles)
-                add(products[lane], a, b)
-                add(squares[lane], b, b)
-        out = builder.inttoptr(sums, _double.as_pointer())
-        builder.store(total(products), out)
-        builder.store(total(squares), builder.gep(out, [ir.Constant(_i64, 1)]))
-        return context.get_dummy_value()
+                start = builder.add(start, ir.Constant(_i64, i * _WIDTH))
+                product = builder.fmul(vector(first, start), vector(second, start))
+                builder.store(builder.fadd(builder.load(lane), product), lane)
+        return total()
 
-    return types.void(*[types.intp] * 4), codegen
+    return types.float64(types.intp, types.intp, types.intp), codegen
 
 
 @kernel
@@ -105,58 +87,68 @@ def _fetch(file: int, place: int, size: int, address: int) -> bool:
 
 
 @kernel
+def read_rows(files: Array, places: Array, width: int, address: int, stride: int, norms: Array, first: int) -> int:
+    """Read rows into memory, one every `stride` values; return the first one that could not be read.
+
+    Args:
+        files: int64 [n]: the file of each row, or `MEMORY`.
+        places: int64 [n]: where in the file it is, in bytes, or its address.
+        width: Values per row.
+        address: Of float32 [n, stride], zeros after `width`; out.
+        stride: A multiple of `BLOCK`.
+        norms: float64 [n], out.
+        first: The row to begin with.
+    """
+    for i in range(first, len(files)):
+        row = address + 4 * stride * i
+        if not _fetch(files[i], places[i], 4 * width, row):
+            return i
+        norms[i] = max(np.sqrt(_multiply(row, row, stride // BLOCK)), EPSILON)
+    return len(files)
+
+
+@kernel
 def multiply_rows(
-    query_files: Array,
-    query_places: Array,
     files: Array,
     places: Array,
     width: int,
+    owners: Array,
+    queries: int,
+    norms: Array,
+    buffer: int,
+    stride: int,
     unit: bool,
-    query: Array,
-    row: Array,
-    addresses: Array,
-    sums: Array,
-    first: int,
+    targets: Array,
     scores: Array,
+    first: int,
 ) -> int:
-    """Score pairs of rows by their dot product, or by their cosine; return the first pair that could not be read.
+    """Score pairs by their dot product, or by their cosine; return the first pair that could not be read.
 
     Args:
-        query_files: int64 [m]: the file of each query; equal neighbours are read once.
-        query_places: int64 [m]: where in the file it is, in bytes.
-        files: int64 [m], likewise: or `MEMORY`, or `NOWHERE` for a pair without a score.
+        files: int64 [m], as for `read_rows`: of the second row of each pair. Equal neighbours are read once.
         places: int64 [m].
         width: Values per row.
+        owners: int64 [m]: the number of the query.
+        queries: The address of the queries, float32 [n, stride].
+        norms: float64 [n].
+        buffer: The address of float32 [stride], zeros after `width`: working memory.
+        stride: A multiple of `BLOCK`.
         unit: Divide by the norms.
-        query: float64 [blocks * BLOCK], working memory; zeros after `width`.
-        row: float32 [blocks * BLOCK], likewise.
-        addresses: int64 [3]: those of `row`, `sums` and `query`.
-        sums: float64 [2], working memory.
+        targets: int64 [m]: where in `scores` each score belongs.
+        scores: float32, out.
         first: The pair to begin with.
-        scores: float32 [m], out.
     """
-    m, blocks, size = len(files), len(row) // BLOCK, 4 * width
-    row_address, sums_address, query_address = addresses[0], addresses[1], addresses[2]
-    last_file, last_place, norm = NOWHERE, 0, 1.0
-    for i in range(first, m):
-        if files[i] == NOWHERE:
-            continue
-        if query_files[i] != last_file or query_places[i] != last_place:
-            if not _fetch(query_files[i], query_places[i], size, row_address):
-                return i
-            for j in range(width):
-                query[j] = row[j]
-            _multiply(query_address, row_address, blocks, sums_address)
-            last_file, last_place = query_files[i], query_places[i]
-            norm = max(np.sqrt(sums[1]), EPSILON)
-        address = row_address
-        if files[i] == MEMORY and width % BLOCK == 0:
-            address = places[i]
-        elif not _fetch(files[i], places[i], size, row_address):
-            return i
-        _multiply(query_address, address, blocks, sums_address)
-        if unit:
-            scores[i] = sums[0] / (norm * max(np.sqrt(sums[1]), EPSILON))
-        else:
-            scores[i] = sums[0]
-    return m
+    blocks, row, norm = stride // BLOCK, buffer, 1.0
+    for i in range(first, len(files)):
+        if i == first or files[i] != files[i - 1] or places[i] != places[i - 1]:
+            if files[i] == MEMORY and width == stride:
+                row = places[i]
+            else:
+                row = buffer
+                if not _fetch(files[i], places[i], 4 * width, row):
+                    return i
+            if unit:
+                norm = max(np.sqrt(_multiply(row, row, blocks)), EPSILON)
+        score = _multiply(queries + 4 * stride * owners[i], row, blocks)
+        scores[targets[i]] = score / (norms[owners[i]] * norm) if unit else score
+    return len(files)

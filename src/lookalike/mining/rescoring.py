@@ -1,9 +1,15 @@
-"""Score shortlisted pairs with floats: rows are read from files and multiplied at once, in threads."""
+"""Score shortlisted pairs with floats: rows are read from files and multiplied at once, in threads.
+
+The queries of a few hundred thousand pairs are in memory, about 16 MB of them. Their pairs are sorted by the row that
+they need: each row is read once for all of them, and the rows of a file in their order.
+"""
 
 from __future__ import annotations
 
 import os
+from collections import deque
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,13 +20,16 @@ from lookalike.mining.rows import UnitRows
 from lookalike.utils.jit import numba_obstacle
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Iterator
 
     from lookalike.mining.rows import Rows
     from lookalike.utils.arrays import Array
 
-PAIRS = 1 << 14  # of a task of one thread
-FLOATS_IN_MEMORY = 1 << 22  # values of embeddings at a time, where they are scored by torch
+    Run = Callable[[Callable[[slice], None], list[slice]], Iterable[None]]
+
+PAIRS = 1 << 18  # at a time
+TASK = 1 << 14  # of a thread
+FLOATS_IN_MEMORY = 1 << 22  # values of queries at a time, or of all rows where torch scores them
 MISSING = -np.inf
 
 
@@ -88,22 +97,27 @@ def pair_scores(
                 f"{numbers.min()} to {numbers.max()}."
             )
     scores = np.full(len(ids), MISSING, np.float32)
-    score: Callable[..., None] = _score_anyhow
-    if similarity is None and _can_multiply(queries, reference):
-        score = _multiply
-
-    def run(part: slice) -> None:
-        score(queries, reference, owners[part], ids[part], similarity, scores[part])
-
-    step = PAIRS if score is _multiply else max(1, FLOATS_IN_MEMORY // max(1, reference.shape[1]))
-    parts = [slice(first, first + step) for first in range(0, len(ids), step)]
-    if score is _score_anyhow or len(parts) == 1 or torch.get_num_threads() == 1:
-        for part in parts:
-            run(part)
-    else:
-        with ThreadPoolExecutor(torch.get_num_threads(), "lookalike-rescoring") as pool:
-            list(pool.map(run, parts))
+    if similarity is not None or not _can_multiply(queries, reference):
+        _score_anyhow(queries, reference, owners, ids, similarity, scores)
+        return torch.from_numpy(scores)
+    with ExitStack() as stack:
+        run: Run = map
+        if torch.get_num_threads() > 1:
+            run = stack.enter_context(ThreadPoolExecutor(torch.get_num_threads(), "lookalike-rescoring")).map
+        for part in _tiles(owners, max(1, FLOATS_IN_MEMORY // max(1, reference.shape[1]))):
+            _multiply(queries, reference, owners[part], ids[part], scores[part], run)
     return torch.from_numpy(scores)
+
+
+def _tiles(owners: Array, most: int) -> Iterator[slice]:
+    """Divide pairs into tiles of at most `most` queries, where equal neighbours count once."""
+    starts = np.flatnonzero(np.diff(owners, prepend=-1))
+    first = 0
+    while first < len(owners):
+        run = int(np.searchsorted(starts, first, side="right")) - 1
+        last = min(first + PAIRS, int(starts[run + most]) if run + most < len(starts) else len(owners))
+        yield slice(first, last)
+        first = last
 
 
 def _can_multiply(queries: Rows, reference: Rows) -> bool:
@@ -123,26 +137,40 @@ def _located(rows: Rows, ids: Array) -> Any:
     return (rows.rows if isinstance(rows, UnitRows) else rows).locate(ids)
 
 
-def _multiply(queries: Rows, reference: Rows, owners: Array, ids: Array, _similarity: None, scores: Array) -> None:
-    """Score pairs with the kernel."""
-    from lookalike.mining.reading_kernel import BLOCK, NOWHERE, multiply_rows  # noqa: PLC0415 - needs numba
+def _multiply(queries: Rows, reference: Rows, owners: Array, ids: Array, scores: Array, run: Run) -> None:
+    """Score the pairs of a tile with the kernels."""
+    from lookalike.mining.reading_kernel import BLOCK, multiply_rows, read_rows  # noqa: PLC0415 - needs numba
 
-    asked, listed = _located(queries, owners), _located(reference, ids.clip(min=0))
-    listed.files[ids < 0] = NOWHERE
-    width = reference.shape[1]
-    padded = -(-width // BLOCK) * BLOCK
-    query, row, sums = np.zeros(padded), np.zeros(padded, np.float32), np.zeros(2)
-    addresses = np.array([each.ctypes.data for each in (row, sums, query)])
-    unit, first = isinstance(reference, UnitRows), 0
-    while True:
-        places = asked.files, asked.places, listed.files, listed.places
-        first = multiply_rows(*places, width, unit, query, row, addresses, sums, first, scores)
-        if first == len(ids):
-            return
-        # A signal may have interrupted the system. If the file was truncated, reading it in Python says so.
-        one = slice(first, first + 1)
-        _score_anyhow(queries, reference, owners[one], ids[one], None, scores[one])
-        first += 1
+    width, unit = reference.shape[1], isinstance(reference, UnitRows)
+    stride = -(-width // BLOCK) * BLOCK
+    begins = np.diff(owners, prepend=-1) != 0
+    query_ids, query_of_pair = owners[begins], np.cumsum(begins) - 1
+    memory, norms = np.zeros((len(query_ids), stride), np.float32), np.empty(len(query_ids))
+    there = np.flatnonzero(ids >= 0)
+    order = there[np.argsort(ids[there], kind="stable")]
+
+    def read(part: slice) -> None:
+        located, first = _located(queries, query_ids[part]), 0
+        mine, lengths = memory[part], norms[part]
+        while True:
+            first = read_rows(located.files, located.places, width, mine.ctypes.data, stride, lengths, first)
+            if first == len(mine):
+                return
+            # A signal may have interrupted the system. If the file was truncated, reading it in Python says so.
+            queries.read(query_ids[part][first : first + 1])
+
+    def multiply(part: slice) -> None:
+        targets = order[part]
+        located, buffer, first = _located(reference, ids[targets]), np.zeros(stride, np.float32), 0
+        asked = query_of_pair[targets], memory.ctypes.data, norms, buffer.ctypes.data, stride, unit, targets, scores
+        while True:
+            first = multiply_rows(located.files, located.places, width, *asked, first)
+            if first == len(targets):
+                return
+            reference.read(ids[targets[first : first + 1]])
+
+    for task, number, size in ((read, len(query_ids), TASK // 16), (multiply, len(order), TASK)):
+        deque(run(task, [slice(first, first + size) for first in range(0, number, size)]), maxlen=0)
 
 
 def _score_anyhow(
@@ -155,6 +183,8 @@ def _score_anyhow(
 ) -> None:
     """Score pairs with torch, whatever their rows are."""
     there = np.flatnonzero(ids >= 0)
-    if len(there):
-        a, b = queries.read(owners[there]), reference.read(ids[there])
-        scores[there] = ((a * b).sum(1) if similarity is None else similarity(a, b)).float().cpu().numpy()
+    step = max(1, FLOATS_IN_MEMORY // max(1, reference.shape[1]))
+    for first in range(0, len(there), step):
+        part = there[first : first + step]
+        a, b = queries.read(owners[part]), reference.read(ids[part])
+        scores[part] = ((a * b).sum(1) if similarity is None else similarity(a, b)).float().cpu().numpy()

@@ -6,6 +6,7 @@ requested, up to megabytes around each row.
 
 from __future__ import annotations
 
+import os
 import weakref
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -132,15 +133,21 @@ class FileRows:
         return Located(np.full(len(ids), self._file.fileno()), places)
 
     def _fill(self, read: Array, row: int) -> None:
-        self._file.seek(self.offset + row * self.shape[1] * self.dtype.itemsize)
+        place = self.offset + row * self.shape[1] * self.dtype.itemsize
         rest = read.reshape(-1).view(np.uint8).data
         while len(rest):  # the system may return less than was requested
-            number = self._file.readinto(rest)
+            number = self._read_into(rest, place)
             if not number:
                 raise ValueError(
                     f"{self.path} ends before row {row + len(read) - 1}: it was truncated while it was read."
                 )
-            rest = rest[number:]
+            rest, place = rest[number:], place + number
+
+    def _read_into(self, buffer: memoryview, place: int) -> int:
+        if hasattr(os, "preadv"):  # threads do not share a position
+            return os.preadv(self._file.fileno(), [buffer], place)
+        self._file.seek(place)
+        return self._file.readinto(buffer) or 0
 
 
 class ShardRows:
@@ -188,13 +195,13 @@ class ShardRows:
 
     def locate(self, ids: Array) -> Located | None:
         """Say where the rows of some ids are; None if those of a shard cannot be located."""
+        if any(shard.locate(ids[:0]) is None for shard in self.shards):
+            return None
         homes = self.homes(ids)
         located = Located(np.empty(len(ids), np.int64), np.empty(len(ids), np.int64))
         for home in np.unique(homes).tolist():
             these = homes == home
-            part = self.shards[home].locate(ids[these] - self.starts[home])
-            if part is None:
-                return None
+            part: Any = self.shards[home].locate(ids[these] - self.starts[home])
             located.files[these], located.places[these] = part
         return located
 

@@ -55,7 +55,7 @@ def _refuse_missing(path: Path) -> None:
         raise FileNotFoundError(f"{path}: there is no such file.")
 
 
-def corpus_column(table: Table, column: str | None) -> str:
+def text_column(table: Table, column: str | None) -> str:
     """Return the column of a table that holds texts to search.
 
     Raises:

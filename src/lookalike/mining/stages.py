@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from lookalike.mining import UnfinishedError
 from lookalike.mining.cells import STAGES
 from lookalike.mining.engines import Merge, Shard
 from lookalike.utils.progress import steady_bar
@@ -19,10 +20,6 @@ SAID = {
     "search": "searching {:,} pairs",
     "finish": "mining {:,} queries",
 }
-
-
-class UnfinishedError(ValueError):
-    """Cells are missing that another process has to do; the message says which and how."""
 
 
 def complete(run: Run, engine: Engine, *, progress: bool = False) -> None:
@@ -55,8 +52,8 @@ def _complete_stage(run: Run, engine: Engine, stage: Stage, *, progress: bool) -
     if isinstance(engine, Shard) and stage == "hash":  # cheap, so nobody waits for the others
         for cell in filter(run.lacks, missing):
             run.do(cell)
-    left = [cell for cell in missing if run.lacks(cell) and (stage != "finish" or engine.owns(run, cell))]
-    if left and stage != "search":
+    left = [cell for cell in missing if run.lacks(cell)]
+    if left and not (isinstance(engine, Shard) and stage in ("search", "finish")):  # which others do in their own time
         raise UnfinishedError(_unfinished(engine, stage, left, len(run.grid.cells(stage))))
 
 
@@ -67,6 +64,6 @@ def _unfinished(engine: Engine, stage: str, left: list[Cell], total: int) -> str
             "ended."
         )
     return (
-        f"Shard {engine} has done its share of this stage ({stage}), and {len(left):,} of {total:,} cells are left to "
-        "other shards. Start this shard again when they have ended."
+        f"Shard {engine} has done its share of this stage ({stage}), but {len(left):,} of {total:,} cells are left to "
+        "other shards. Start it again when they have ended."
     )

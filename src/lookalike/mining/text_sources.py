@@ -14,7 +14,7 @@ from lookalike.data.table_batches import glimpse, read_batches
 from lookalike.data.table_files import SUFFIXES, Table, read_lines, read_table
 from lookalike.data.text_pairs import LISTED, listed, pair_columns, read_text_pairs, texts_of
 from lookalike.mining.shard_files import files_identity, find_files, is_pattern
-from lookalike.mining.sources import LINES, checked_texts, corpus_column, find_dataset
+from lookalike.mining.sources import LINES, checked_texts, find_dataset, text_column
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -119,12 +119,14 @@ def open_corpus(source: Any, column: str | None = None, *, header: bool = True) 
         return _dataset_corpus(data, name, column, source_identity(source))
     if all(file.suffix.lower() == LINES for file in files):
         if column is not None or not header:
-            raise ValueError(f"{name} has one text per line and no columns; leave out corpus_column= and corpus_header=False.")
+            raise ValueError(
+                f"{name} has one text per line and no columns; leave out corpus_column= and corpus_header=False."
+            )
         return TextSource(name, (), files_identity(files), lambda: _line_batches(files, name))
     if any(file.suffix.lower() == LINES for file in files):
         raise ValueError(f"{name} holds lines of texts and tables; give one kind of files.")
     tables = _not_empty(files, header=header)
-    found = corpus_column(next(iter(tables.values())), column)
+    found = text_column(next(iter(tables.values())), column)
     _check_columns(tables, (found,))
 
     def read() -> Iterator[list[str]]:
@@ -261,13 +263,16 @@ def _dataset_batches(data: Any, name: str) -> tuple[list[str], Callable[[Sequenc
     Raises:
         ValueError: It has no rows.
     """
-    peeked = None
+    peeked: Any = None
+    nothing = ValueError(f"{name} has no rows; mining needs pairs of a query and a positive.")
     if hasattr(data, "__len__") and len(data) == 0:
-        raise ValueError(f"{name} has no rows; mining needs pairs of a query and a positive.")
+        raise nothing
     names = None if data.column_names is None else list(data.column_names)
     if names is None:  # a stream that tells the names of its columns with its first rows
         rest = iter(data.iter(batch_size=ROWS))
-        peeked = next(rest, {})
+        peeked = next(rest, None)
+        if peeked is None:
+            raise nothing
         names = list(peeked)
 
     def read(columns: Sequence[str]) -> Iterator[Table]:
@@ -281,7 +286,7 @@ def _dataset_batches(data: Any, name: str) -> tuple[list[str], Callable[[Sequenc
             yield Table(name, list(columns), partial(_column, batch), first=first)
             first += len(batch[columns[0]])
         if not first:
-            raise ValueError(f"{name} has no rows; mining needs texts.")
+            raise nothing
 
     return names, read
 
@@ -311,7 +316,7 @@ def _dataset_pairs(
 
 def _dataset_corpus(data: Any, name: str, column: str | None, identity: dict[str, Any]) -> TextSource[list[str]]:
     names, read = _dataset_batches(data, name)
-    found = corpus_column(Table(name, names, lambda _: []), column)
+    found = text_column(Table(name, names, lambda _: []), column)
 
     def texts() -> Iterator[list[str]]:
         for table in read([found]):

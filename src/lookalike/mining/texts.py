@@ -269,4 +269,10 @@ def _columns(dataset: Any, anchor: str | None, positive: str | None) -> tuple[st
         raise ValueError(f"the data set must have two columns, queries and positives, got {found}.")
     if hasattr(dataset, "__len__") and len(dataset) == 0:
         raise ValueError("the data set has no rows; mining needs pairs of a query and a positive.")
-    return anchor or names[0], positive or names[1]
+    anchor, positive = anchor or names[0], positive or names[1]
+    if anchor == positive:
+        raise ValueError(
+            f"queries and positives would both be column {anchor!r} of {', '.join(names)}; name the other one with "
+            "anchor_column_name= or positive_column_name=."
+        )
+    return anchor, positive

@@ -12,6 +12,7 @@ import torch
 from lookalike.negatives.same import merge_labels, read_same
 from lookalike.utils.checks import checked_positive
 from lookalike.utils.jit import kernel
+from lookalike.utils.lengthless import refuse_stream
 from lookalike.utils.tensors import checked_integers
 
 if TYPE_CHECKING:
@@ -73,8 +74,11 @@ def make_pairing(labels: Any, pairs: int | None, *, self_pairs: bool = False, sa
     """Choose the pairing that a sampler's arguments describe; two samples in `same` count as one label.
 
     Raises:
+        TypeError: A stream was passed in place of labels or of the number of pairs.
         ValueError: There are neither labels nor pairs, or the labels allow no pair.
     """
+    for name, value in (("labels", labels), ("pairs", pairs)):
+        refuse_stream(name, value, "a sampler needs samples by number")
     if pairs is not None:
         if same is not None and len(marked := read_same(same, checked_positive("pairs", pairs))):
             labels = merge_labels(labels, marked, pairs)

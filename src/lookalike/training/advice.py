@@ -19,6 +19,7 @@ from lookalike.analysis.readiness import ENOUGH, measure_readiness
 from lookalike.samplers.warmup import compile_kernels
 from lookalike.training.advice_rules import Findings, choose
 from lookalike.training.encoders import model_name
+from lookalike.training.model_checks import check_prompts
 from lookalike.training.probe import Probe, draw, embed_sample, is_augmented
 from lookalike.training.probe_measures import count_false_negatives, find_nearest, measure_batches
 from lookalike.training.run import Plan
@@ -120,6 +121,7 @@ def advise(
     loaded = plan.load_data(progress=progress)
     drawn = draw(loaded.train, sample, settings.pairs_per_batch, settings.seed)
     encoder = plan.build_model()
+    check_prompts(encoder, loaded.train, loaded.name)
     how: dict[str, Any] = {"device": place, "precision": step_precision(settings, place), "progress": progress}
     seed = warm_start_seed(settings.seed)
     probe = plain = embed_sample(encoder, loaded, drawn, seed=seed, **how)

@@ -77,4 +77,5 @@ def load_run_model(path: Path, config: dict[str, Any]) -> nn.Module:
 def embed_part(model: nn.Module, part: TrainingPart, tower: str, *, progress: bool = False) -> Tensor:
     """Return unit embeddings of all samples of a training part, not augmented, float32 `[n, dim]`."""
     n = part.pairs if part.pairs is not None else len(part.labels) if part.labels is not None else 0
-    return torch.nn.functional.normalize(embed(model, partial(part.plain, tower), n, progress=progress), dim=1)
+    found = embed(model, partial(part.plain, tower), n, tower=tower, progress=progress)
+    return torch.nn.functional.normalize(found, dim=1)

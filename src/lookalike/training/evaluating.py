@@ -28,7 +28,8 @@ class Evaluator:
         data: The data of the run.
         settings: How it trains.
         device: Where to embed them.
-        embed: Embeds the first n samples of a view with the weights that the model has then: floats `[n, dim]`.
+        embed: Embeds the first n samples of a view, as those of a tower, with the weights that the model has then:
+            floats `[n, dim]`.
         team: The ranks that share the work: each searches its share of the queries among all references; by default
             this process works alone.
 
@@ -41,7 +42,7 @@ class Evaluator:
         data: RetrievalData,
         settings: Settings,
         device: torch.device,
-        embed: Callable[[Callable[[Tensor], Any], int], Tensor],
+        embed: Callable[[Callable[[Tensor], Any], int, str], Tensor],
         team: Team | None = None,
     ) -> None:
         if settings.patience is not None and data.validation is None:
@@ -74,8 +75,8 @@ class Evaluator:
     def _evaluate(
         self, part: TestPart, exclude: Lists | None, positives: Lists | None, gains: Tensor | None
     ) -> dict[str, float]:
-        reference = self._embed(part.references, len(part.reference_labels))
-        query = reference if part.in_itself else self._embed(part.queries, len(part.query_labels))
+        reference = self._embed(part.references, len(part.reference_labels), "reference")
+        query = reference if part.in_itself else self._embed(part.queries, len(part.query_labels), "query")
         share = Share.of(len(query), self._team.rank, self._team.world_size)
         rows = torch.arange(*share.bounds)
         hidden, answers = (None if lists is None else _taken(lists, rows) for lists in (exclude, positives))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import torch
 
 from lookalike.training.encoders.images import ImageEncoder, TimmEncoder
+from lookalike.training.encoders.prompts import by_their_names
 from lookalike.training.encoders.saving import WEIGHTS, save_model, save_weights
 from lookalike.training.encoders.sentences import SentenceEncoder
 from lookalike.training.encoders.transformers import PooledImageEncoder, TextEncoder
@@ -88,7 +89,7 @@ def save_as_sentence_transformer(encoder: TextEncoder, folder: Path) -> None:
         whole = library.SentenceTransformer(
             modules=[transformer, modules.Pooling(encoder.dim, "mean"), modules.Normalize()],
             device="cpu",
-            prompts=getattr(encoder, "prompts", None),
+            prompts=by_their_names(encoder.tower_prompts),
             similarity_fn_name="cosine",
         )
         whole.save_pretrained(str(folder), create_model_card=False)

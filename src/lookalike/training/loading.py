@@ -16,7 +16,7 @@ from lookalike.utils import ranks
 from lookalike.utils.progress import progress_bar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from concurrent.futures import Future
 
 T = TypeVar("T")
@@ -76,10 +76,19 @@ def moved(x: Any, device: torch.device) -> Any:
     return x.to(device, non_blocking=True) if isinstance(x, Tensor) else x
 
 
-def embed(model: nn.Module, view: Callable[[Tensor], Any], n: int, **options: Any) -> Tensor:
+def preparation(model: nn.Module, tower: str | None = None) -> Callable[[Any], Any]:
+    """Return what a model does to its inputs ahead of the step: for texts of a tower, with the prompt of that tower."""
+    prepare: Callable[..., Any] = getattr(model, "prepare", lambda x: x)
+    prompt = getattr(model, "tower_prompts", {}).get(tower)
+    return partial(prepare, prompt=prompt) if prompt else prepare
+
+
+def embed(
+    model: nn.Module, view: Callable[[Tensor], Any], n: int, *, tower: str | None = None, **options: Any
+) -> Tensor:
     """Embed samples 0 to n - 1, float32 `[n, dim]`, on the model's device, with the arguments of `embedded`."""
     embeddings = torch.empty(0)
-    for ids, (part,) in embedded(model, [view], torch.arange(n), **options):
+    for ids, (part,) in embedded(model, {tower: view}, torch.arange(n), **options):
         if len(embeddings) == 0:
             embeddings = torch.empty((n, *part.shape[1:]), device=part.device)
         embeddings[int(ids[0]) : int(ids[-1]) + 1] = part
@@ -89,7 +98,7 @@ def embed(model: nn.Module, view: Callable[[Tensor], Any], n: int, **options: An
 @torch.no_grad()
 def embedded(
     model: nn.Module,
-    views: Sequence[Callable[[Tensor], Any]],
+    views: Mapping[str | None, Callable[[Tensor], Any]],
     ids: Tensor,
     *,
     batch_size: int = BATCH,
@@ -105,7 +114,8 @@ def embedded(
 
     Args:
         model: The model.
-        views: Each returns the model's input for some ids.
+        views: By tower, "query" or "reference", what returns the model's input for some ids; None for inputs of
+            neither tower.
         ids: The samples.
         batch_size: Samples at a time.
         precision: Precision of the computation.
@@ -120,11 +130,11 @@ def embedded(
     team = team or Team.alone()
     model.eval()
     device = next(model.parameters()).device
-    prepare = getattr(model, "prepare", lambda x: x)
-    is_text = team.together(lambda: len(ids) > 0 and isinstance(read(views[0], ids[:1]), list))
+    steps = [(preparation(model, tower), view) for tower, view in views.items()]
+    is_text = team.together(lambda: len(ids) > 0 and isinstance(read(steps[0][1], ids[:1]), list))
 
     def job(some: Tensor) -> list[list[tuple[Tensor, Any]]]:
-        return [_prepared(prepare, read(view, some), batch_size) for view in views]
+        return [_prepared(prepare, read(view, some), batch_size) for prepare, view in steps]
 
     def embed_next(reading: Iterator[list[list[tuple[Tensor, Any]]]]) -> list[Tensor]:
         found = []

@@ -7,6 +7,8 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
 from lookalike.training.encoders import model_name
+from lookalike.training.encoders.adapters import OPTIONS as LORA
+from lookalike.training.encoders.prompts import OPTIONS as PROMPTS
 from lookalike.training.export_formats import PLAIN, SENTENCES, Exported, image_size
 from lookalike.utils.cards import CITATION, TAG, front_matter, markdown_table, shareable
 
@@ -33,10 +35,12 @@ def model_card(model: nn.Module, result: RunResult, chosen: Exported, name: str)
     base = base_model(config)
     data = PurePath(str(config.get("data"))).name
     origin = f" from [{base}](https://huggingface.co/{base})" if base else ""
+    rank = (config.get("model_options") or {}).get("lora")
+    how = "" if rank is None else f" Its adapters, LoRA of rank {rank}, are merged into the weights."
     about = (
         f"This model embeds {chosen.takes} in {getattr(model, 'dim', '?')} dimensions, to be compared by cosine. It "
         f"was trained{origin} with contrastive learning on `{data}`, with batches by the sampler "
-        f"`{config.get('sampler')}` of lookalike."
+        f"`{config.get('sampler')}` of lookalike.{how}"
     )
     sections = [
         f"# {name.rpartition('/')[2]}",
@@ -151,8 +155,9 @@ def _snippet(model: nn.Module, config: dict[str, Any], chosen: Exported, name: s
         return (
             "from sentence_transformers import SentenceTransformer\n\n"
             f'model = SentenceTransformer("{name}")\n'
-            'embeddings = model.encode(["a query", "a document that answers it"])\n'
-            "print(model.similarity(embeddings, embeddings))"
+            'queries = model.encode_query(["a query"])\n'
+            'documents = model.encode_document(["a document that answers it", "another one"])\n'
+            "print(model.similarity(queries, documents))"
         )
     if chosen.name == "timm":
         where = f"hf-hub:{name}" if "/" in name else f"local-dir:{name}"
@@ -164,18 +169,27 @@ def _snippet(model: nn.Module, config: dict[str, Any], chosen: Exported, name: s
             "embeddings = torch.nn.functional.normalize(model((images - mean) / std))"
         )
     if chosen.name == "transformers":
-        samples = (
-            '["a query", "a document"]' if chosen.takes == "texts" else f"torch.rand(2, {', '.join(map(str, size))})"
-        )
+        made = f'from lookalike.training.encoders import make_encoder\n\nmodel = make_encoder("transformers:{name}"'
+        if chosen.takes == "images":
+            return (
+                f"import torch\n\n{made}).eval()\nembeddings = model.encode(torch.rand(2, {', '.join(map(str, size))}))"
+            )
+        kept = {each: value for each, value in options.items() if each in PROMPTS or each == "max_length"}
         return (
-            "import torch\n\nfrom lookalike.training.encoders import make_encoder\n\n"
-            f'model = make_encoder("transformers:{name}").eval()\n'
-            f"embeddings = model.encode({samples})"
+            f"{made}{_arguments(kept)}).eval()\n"
+            'queries = model.encode_query(["a query"])\n'
+            'documents = model.encode_document(["a document that answers it", "another one"])\n'
+            "print(queries @ documents.T)"
         )
     encoder = options.pop("encoder", "convnet")
-    arguments = "".join(f", {option}={value!r}" for option, value in options.items())
+    arguments = _arguments({each: value for each, value in options.items() if each not in LORA})
     return (
         "from safetensors.torch import load_file\n\nfrom lookalike.training.encoders import make_encoder\n\n"
         f'model = make_encoder("{encoder}"{arguments}).eval()\n'
         f'model.load_state_dict(load_file("{name}/model.safetensors"))'
     )
+
+
+def _arguments(options: dict[str, Any]) -> str:
+    """Return options as further arguments of a call in Python."""
+    return "".join(f", {name}={value!r}" for name, value in options.items())

@@ -27,11 +27,12 @@ def check_model(model: nn.Module, part: TrainingPart, data: str, precision: torc
         precision: Precision of the computation.
 
     Raises:
-        ValueError: It does not.
+        ValueError: It does not, or it has different prompts for the one tower of labelled data.
     """
+    check_prompts(model, part, data)
     x = read(part.plain, "query", torch.arange(2))
     try:
-        shape = list(embed(model, lambda _: x, 2, batch_size=2, precision=precision).shape)
+        shape = list(embed(model, lambda _: x, 2, tower="query", batch_size=2, precision=precision).shape)
     except (RuntimeError, ValueError, TypeError, AttributeError, IndexError) as error:
         given = f"{x.dtype} {list(x.shape)}" if isinstance(x, Tensor) else "a list of texts"
         reason = " ".join(str(error).split())[:200]
@@ -40,6 +41,22 @@ def check_model(model: nn.Module, part: TrainingPart, data: str, precision: torc
         ) from error
     if len(shape) != 2 or shape[0] != 2:
         raise ValueError(f"a model must turn n samples into embeddings [n, dim], got {shape} from 2 samples.")
+
+
+def check_prompts(model: nn.Module, part: TrainingPart, data: str) -> None:
+    """Check that labelled data, whose samples are queries and references in turns, get one prompt.
+
+    Raises:
+        ValueError: The model has one prompt for queries and another for documents.
+    """
+    prompts = getattr(model, "tower_prompts", {})
+    query, document = prompts.get("query", ""), prompts.get("reference", "")
+    if part.pairs is None and query != document:
+        raise ValueError(
+            f"{data} has labels and no pairs, so the same texts are queries and documents, but the model has the "
+            f"prompt {query!r} for queries and {document!r} for documents: set the model's options query_prompt and "
+            "document_prompt to the same text, or to an empty one."
+        )
 
 
 def normalises_batches(model: nn.Module) -> bool:

@@ -156,7 +156,7 @@ def embed_sample(
     model.to(device)
     for tower in ("query",) if part.pairs is None else ("query", "reference"):
         view = partial(_rows_seen, part, tower, seed, ids)
-        embedded = embed(model, view, n, precision=precision, progress=progress)
+        embedded = embed(model, view, n, tower=tower, precision=precision, progress=progress)
         towers.append(normalize(embedded, dim=1).cpu())
     seconds = time.perf_counter() - start
     if not all(bool(torch.isfinite(x).all()) for x in towers):

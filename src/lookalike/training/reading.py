@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from lookalike.data.explicit import ExplicitNegatives
-from lookalike.training.loading import read
+from lookalike.training.loading import preparation, read
 from lookalike.training.shares import Share
 from lookalike.utils.lists import Lists, checked_lists, lists_among, take_lists
 
@@ -61,7 +61,8 @@ class BatchReader:
         self, data: RetrievalData, part: TrainingPart, model: nn.Module, seed: int, chunk: int | None, team: Team
     ) -> None:
         self._part, self._seed, self._chunk, self._team = part, seed, chunk, team
-        self._prepare = getattr(model, "prepare", lambda x: x)
+        towers = ("query", "reference", "reference")  # the last one for explicit negatives
+        self._prepare = [preparation(model, tower) for tower in towers]
         lists, labels, pairs = data.train_exclude, data.train.labels, data.train.pairs
         n = pairs if pairs is not None else 0 if labels is None else len(labels)
         self._exclude = None if lists is None else checked_lists("exclude", lists, n, n, torch.device("cpu"))
@@ -83,12 +84,16 @@ class BatchReader:
         queries, references = (ids, ids) if self._part.pairs is not None else (ids[::2], ids[1::2])
         seed = zlib.crc32(f"{self._seed} {step}".encode())
         share = Share.of(len(queries), self._team.rank, self._team.world_size)
-        chunks = [[self._prepare(x) for x in chunk] for chunk in self._read(queries, references, share, seed)]
+        chunks = [
+            [prepare(x) for prepare, x in zip(self._prepare, chunk, strict=False)]
+            for chunk in self._read(queries, references, share, seed)
+        ]
         return Batch(ids, queries, references, share, chunks, self._excluded(queries, references))
 
     def few(self) -> list[Any]:
         """Read two queries and two references, not augmented, ready for the model, which may treat them differently."""
-        return [self._prepare(read(self._part.plain, tower, torch.arange(2))) for tower in ("query", "reference")]
+        plain = [read(self._part.plain, tower, torch.arange(2)) for tower in ("query", "reference")]
+        return [prepare(x) for prepare, x in zip(self._prepare, plain, strict=False)]
 
     def _read(self, queries: Tensor, references: Tensor, share: Share, seed: int) -> list[list[Any]]:
         views = [(self._part.queries, queries, 1), (self._part.references, references, 1)]

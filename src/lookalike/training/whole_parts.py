@@ -56,9 +56,9 @@ class PartEmbedder:
             "progress": progress,
         }
 
-    def embed(self, view: Callable[[Tensor], Any], n: int) -> Tensor:
-        """Embed samples 0 to n - 1: float32 `[n, dim]`."""
-        embeddings = embed(self._model, view, n, **self._options)
+    def embed(self, view: Callable[[Tensor], Any], n: int, tower: str) -> Tensor:
+        """Embed samples 0 to n - 1 of a tower, "query" or "reference": float32 `[n, dim]`."""
+        embeddings = embed(self._model, view, n, tower=tower, **self._options)
         self._model.train()
         return embeddings
 
@@ -67,20 +67,20 @@ class PartEmbedder:
         seed = warm_start_seed(self._seed)
         # In random order, because the first codes are centred by the mean of the first thousand samples.
         order = torch.randperm(sampler.num_samples, generator=torch.Generator().manual_seed(seed))
-        views = {"query": partial(part.queries, seed=seed), "reference": partial(part.references, seed=seed)}
-        if not sampler.paired:
-            views = {"embeddings": views["query"]}
-        for ids, towers in embedded(self._model, list(views.values()), order, **self._options):
-            observed = {name: F.normalize(x, dim=1) for name, x in zip(views, towers, strict=True)}
+        named = {"query": "query", "reference": "reference"} if sampler.paired else {"query": "embeddings"}
+        read = {"query": part.queries, "reference": part.references}
+        views: dict[str | None, Any] = {tower: partial(read[tower], seed=seed) for tower in named}
+        for ids, towers in embedded(self._model, views, order, **self._options):
+            observed = {name: F.normalize(x, dim=1) for name, x in zip(named.values(), towers, strict=True)}
             sampler.observe(ids, **observed)
         self._model.train()
 
     def refresh(self, sampler: PreEpochBatchSampler, part: TrainingPart) -> None:
         """Give the sampler embeddings of the whole training part, without augmentation."""
         n = sampler.num_samples
-        reference = self.embed(partial(part.plain, "reference"), n)
+        reference = self.embed(partial(part.plain, "reference"), n, "reference")
         if sampler.paired:
-            sampler.refresh(query=self.embed(partial(part.plain, "query"), n), reference=reference)
+            sampler.refresh(query=self.embed(partial(part.plain, "query"), n, "query"), reference=reference)
         else:
             sampler.refresh(reference)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import sys
 from contextlib import contextmanager
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -66,10 +65,15 @@ def import_timm() -> Any:
         raise
     except (ImportError, RuntimeError, OSError, AttributeError) as error:
         raise ImportError(
-            f"timm cannot be imported, because it needs a torchvision that fits torch {version('torch')} ({error}); "
+            f"timm cannot be imported, because it needs a torchvision that fits torch {_version('torch')} ({error}); "
             "install the torchvision released with this torch, from where this torch came (torchvision built with CUDA "
             "does not work next to a torch built without it), or choose a transformers: model, which needs none."
         ) from error
+
+
+def _version(package: str) -> str:
+    """Return the version of an installed package; the module that knows it is imported only for errors."""
+    return str(importlib.import_module("importlib.metadata").version(package))
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 """The adapter of trackio, against a small stand-in for the part of its interface that it uses."""
 
 import sys
+from contextvars import ContextVar
 
 import pytest
 
@@ -12,12 +13,13 @@ class Trackio:
     """`trackio.init`, and rows by the name of a run."""
 
     def __init__(self):
-        self.rows, self.given = {}, []
+        self.rows, self.given, self.current = {}, [], ContextVar("current run", default=None)
 
     def init(self, **given):
         assert given["resume"] == "allow"
         assert given["embed"] is False
         self.given.append(given)
+        self.current.set(given["name"])
         return Run(self.rows.setdefault(given["name"], []))
 
 
@@ -54,6 +56,14 @@ def test_two_folders_of_one_name_are_two_runs(tmp_path, trackio):
     for parent in ("a", "b"):
         trained(tmp_path / parent / "mine", report_to="trackio")
     assert len(trackio.rows) == 2
+
+
+def test_a_run_of_the_script_stays_its_current_one(tmp_path, trackio):
+    """trackio finishes the current run when the process ends, and a run that has finished must not be that one."""
+    trackio.current.set("of the script")
+    trained(tmp_path / "mine", report_to="trackio")
+    assert len(trackio.rows) == 1
+    assert trackio.current.get() == "of the script"
 
 
 @pytest.mark.usefixtures("trackio")

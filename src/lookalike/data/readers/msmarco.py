@@ -26,7 +26,6 @@ ROOT = FolderRoot(
 )
 OFFICIAL = {"passages": 8_841_823, "training pairs": 532_761, "test queries": 6_980}
 CHUNK_BYTES = 64 << 20
-SEED = 20250531  # draws the passages that a smaller test adds
 
 
 def read(
@@ -123,12 +122,12 @@ def _read_split(root: Path, split: str, passages: Lines, distractors: int | None
     import numpy as np
 
     from lookalike.data.lines import Lines
-    from lookalike.data.parts import Selection, judged
+    from lookalike.data.parts import Selection, judged, searched_among
 
     questions = Lines(ROOT.find(root, f"queries.{split}.small.tsv", f"queries.{split}.tsv"), progress=progress)
     judgements = read_pairs(ROOT.find(root, f"qrels.{split}.small.tsv", f"qrels.{split}.tsv"))
     asked, answer = questions.positions(judgements[:, 0]), passages.positions(judgements[:, 1])
-    searched = _searched(len(passages), answer, distractors)
+    searched = searched_among(len(passages), answer, distractors)
     answers = np.searchsorted(searched, answer)
     return _Split(judgements, *judged(questions, Selection(passages, searched), asked, answers))
 
@@ -171,16 +170,6 @@ def _numbers(path: Path, data: bytes, columns: int, lines: int) -> Array:
     if len(numbers) != columns * lines:
         raise ValueError(f"{path}: expected {columns} whole numbers in every line, with tabs or spaces between them.")
     return numbers.reshape(-1, columns)
-
-
-def _searched(number: int, judged_passages: Array, distractors: int | None) -> Array:
-    """Return the passages to search, ascending."""
-    import numpy as np
-
-    if distractors is None or distractors >= number:
-        return np.arange(number)
-    drawn = np.random.default_rng(SEED).choice(number, distractors, replace=False)
-    return np.union1d(judged_passages, drawn)
 
 
 DATA_SETS = (

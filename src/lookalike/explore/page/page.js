@@ -137,7 +137,9 @@ function showSuspects(content, selected) {
     if (!content.problem) timer = setTimeout(route, 1000);
     return;
   }
-  const intro = about.labels === null
+  const intro = about.paired
+    ? "Queries that lie nearer to the reference of another pair than to their own, the most suspicious first."
+    : about.labels === null
     ? "The nearest pairs of the whole set, nearest first: without labels there is no positive to compare with."
     : "Pairs of different labels that lie nearer to each other than to their own positives, the most suspicious first.";
   const entries = content.pairs.map(pairItem);
@@ -187,7 +189,7 @@ function showSearch(content, text) {
   const entries = content.samples.map((sample, index) => ({
     item: make("li", { className: "item", dataset: { index } }, side(sample)), first: null, second: null, open: sample.id,
   }));
-  const note = content.samples.length === PAGE ? `The first ${PAGE} samples for “${text}”.` : `${entries.length} samples for “${text}”.`;
+  const note = content.samples.length === PAGE ? `The first ${PAGE} samples for “${text}”.` : `${entries.length === 1 ? "1 sample" : `${entries.length} samples`} for “${text}”.`;
   show("search", 0, make("p", { className: "intro", textContent: note }),
     entries.length ? list(entries, layout(), "Samples found") : make("p", { className: "empty", textContent: "Nothing found: try a part of a text, an id such as 12, or label:7." }));
 }

@@ -90,11 +90,15 @@ class Shard(Engine):
 
 @dataclass(frozen=True)
 class Merge(Engine):
-    """Does nothing: the shards have done every cell, and only the output is left to be written."""
+    """Finishes the queries that shards have searched, as far as they have not; every other cell is theirs."""
 
-    def each(self, run: Run, cells: Sequence[Cell], advance: Callable[[float], None]) -> Iterator[Cell]:  # noqa: ARG002
-        """Do no cell."""
-        return iter(())
+    def each(self, run: Run, cells: Sequence[Cell], advance: Callable[[float], None]) -> Iterator[Cell]:
+        """Do cells, and yield each when its file is there."""
+        return InProcess().each(run, cells, advance)
+
+    def owns(self, run: Run, cell: Cell) -> bool:  # noqa: ARG002
+        """Return whether a cell is of the last stage."""
+        return cell.stage == "finish"
 
 
 def checked_engine(engine: Engine | None, output: Path | None, selection: Selection, *, force: bool) -> Engine:

@@ -10,7 +10,10 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from lookalike.training.encoders.adapters import OPTIONS as LORA_OPTIONS
+from lookalike.training.encoders.adapters import check_lora
 from lookalike.training.encoders.convnet import ConvNet
+from lookalike.training.encoders.prompts import check_prompts
 from lookalike.training.encoders.saving import WEIGHTS, save_model
 from lookalike.utils.checks import check_options
 
@@ -63,7 +66,9 @@ def check_encoder(encoder: str = "convnet", **options: Any) -> None:
     """Check the arguments of `make_encoder` without loading anything.
 
     Raises:
-        ValueError: There is no such kind of encoder, or it does not take an option.
+        ValueError: There is no such kind of encoder, or it does not take an option or its value.
+        TypeError: The value of an option has the wrong type.
+        MissingLibraryError: An option needs a library that is not installed.
     """
     _builder(encoder, options)
 
@@ -77,7 +82,7 @@ def load_saved(folder: Path, encoder: str = "convnet", **options: Any) -> nn.Mod
     """
     kind = encoder.partition(":")[0]
     if kind != "convnet":
-        rest = {name: value for name, value in options.items() if name not in ("pretrained", "weights")}
+        rest = {name: value for name, value in options.items() if name not in ("pretrained", "weights", *LORA_OPTIONS)}
         return make_encoder(f"{kind}:{folder}", **rest)
     from lookalike.training.encoders.images import load_weights  # noqa: PLC0415 - only here
 
@@ -103,4 +108,6 @@ def _builder(encoder: str, options: dict[str, Any]) -> tuple[Callable[..., nn.Mo
     _, module, function = ENCODERS[kind]
     build: Callable[..., nn.Module] = getattr(import_module(f"lookalike.training.encoders.{module}"), function)
     check_options(encoder, build, options)
+    check_prompts(options)
+    check_lora(options)
     return build, name

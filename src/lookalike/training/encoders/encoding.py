@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -11,7 +13,9 @@ from lookalike.training.loading import embed
 from lookalike.utils.checks import checked_positive
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
+
+NO_PROMPTS: Mapping[str, str] = MappingProxyType({})
 
 
 class Encoder(nn.Module):
@@ -19,9 +23,11 @@ class Encoder(nn.Module):
 
     dim: int
     """Length of the embeddings."""
+    tower_prompts: Mapping[str, str] = NO_PROMPTS
+    """What precedes the texts of a tower, "query" or "reference"."""
 
     def encode(self, samples: str | Sequence[str] | Tensor, *, batch_size: int = 64, normalize: bool = True) -> Tensor:
-        """Embed samples without gradients, and leave the model in evaluation mode.
+        """Embed samples without gradients, and leave the model in evaluation mode; texts get no prompt.
 
         Args:
             samples: Texts, or one text; for a model of images a tensor of what its `forward` takes.
@@ -34,9 +40,26 @@ class Encoder(nn.Module):
         Raises:
             TypeError: The samples are neither texts nor a tensor.
         """
+        return self._encoded(samples, None, batch_size, normalize)
+
+    def encode_query(
+        self, samples: str | Sequence[str] | Tensor, *, batch_size: int = 64, normalize: bool = True
+    ) -> Tensor:
+        """Embed queries as `encode` does, texts with the prompt of queries if the model has one."""
+        return self._encoded(samples, "query", batch_size, normalize)
+
+    def encode_document(
+        self, samples: str | Sequence[str] | Tensor, *, batch_size: int = 64, normalize: bool = True
+    ) -> Tensor:
+        """Embed references as `encode` does, texts with the prompt of documents if the model has one."""
+        return self._encoded(samples, "reference", batch_size, normalize)
+
+    def _encoded(
+        self, samples: str | Sequence[str] | Tensor, tower: str | None, batch_size: int, normalize: bool
+    ) -> Tensor:
         checked_positive("batch_size", batch_size)
         if isinstance(samples, str):
-            return self.encode([samples], batch_size=batch_size, normalize=normalize)[0]
+            return self._encoded([samples], tower, batch_size, normalize)[0]
         if not isinstance(samples, Tensor):
             samples = list(samples)
             wrong = next((type(each).__name__ for each in samples if not isinstance(each, str)), None)
@@ -44,7 +67,8 @@ class Encoder(nn.Module):
                 raise TypeError(f"encode takes a list of texts, or images as one tensor, got a list with a {wrong}.")
         if len(samples) == 0:
             return torch.empty(0, self.dim)
-        found = embed(self, lambda ids: _chosen(samples, ids), len(samples), batch_size=batch_size).cpu()
+        view = partial(_chosen, samples)
+        found = embed(self, view, len(samples), tower=tower, batch_size=batch_size).cpu()
         return nn.functional.normalize(found, dim=1) if normalize else found
 
 

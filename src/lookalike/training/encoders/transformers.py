@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
-from lookalike.training.encoders.encoding import Encoder
+from lookalike.training.encoders.adapters import add_lora, merged
+from lookalike.training.encoders.encoding import NO_PROMPTS, Encoder
 from lookalike.training.encoders.images import ImageEncoder
+from lookalike.training.encoders.prompts import tower_prompts
 from lookalike.utils.checks import checked_positive
 from lookalike.utils.imports import text_library
 from lookalike.utils.messages import first_line
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
 
 MAX_LENGTH = 256
 PREPROCESSING = "preprocessor_config.json"
@@ -36,18 +41,21 @@ class TextEncoder(Encoder):
         network: A model of transformers.
         tokenizer: Its tokenizer.
         max_length: Tokens after which a text is cut off.
+        prompts: What precedes the texts of a tower, "query" or "reference".
     """
 
-    def __init__(self, network: Any, tokenizer: Any, max_length: int = MAX_LENGTH) -> None:
+    def __init__(
+        self, network: Any, tokenizer: Any, max_length: int = MAX_LENGTH, prompts: Mapping[str, str] = NO_PROMPTS
+    ) -> None:
         super().__init__()
+        self.tower_prompts = dict(prompts)
         self.network, self.tokenizer, self.max_length = network, tokenizer, max_length
         self.dim = int(network.config.hidden_size)
 
-    def prepare(self, texts: list[str]) -> dict[str, Tensor]:
-        """Tokenise texts: ids and masks `[n, length]`, on the CPU."""
-        tokens = self.tokenizer(
-            list(texts), padding=True, truncation=True, max_length=self.max_length, return_tensors="pt"
-        )
+    def prepare(self, texts: list[str], prompt: str = "") -> dict[str, Tensor]:
+        """Tokenise texts, each after the prompt: ids and masks `[n, length]`, on the CPU."""
+        whole = [prompt + text for text in texts]
+        tokens = self.tokenizer(whole, padding=True, truncation=True, max_length=self.max_length, return_tensors="pt")
         return dict(tokens)
 
     def forward(self, texts: list[str] | dict[str, Tensor]) -> Tensor:
@@ -61,8 +69,8 @@ class TextEncoder(Encoder):
         return embeddings
 
     def save_pretrained(self, folder: str) -> None:
-        """Write model and tokenizer as `AutoModel.from_pretrained(folder)` reads them."""
-        with text_library("transformers"):
+        """Write model and tokenizer as `AutoModel.from_pretrained(folder)` reads them, with adapters merged."""
+        with text_library("transformers"), merged(self.network):
             self.network.save_pretrained(folder)
             self.tokenizer.save_pretrained(folder)
 
@@ -89,7 +97,7 @@ class PooledImageEncoder(ImageEncoder):
 
     def save_pretrained(self, folder: str) -> None:
         """Write the model as `AutoModel.from_pretrained(folder)` reads it, and the normalisation of images."""
-        with text_library("transformers"):
+        with text_library("transformers"), merged(self.network):
             self.network.network.save_pretrained(folder)
         normalisation = {"image_mean": self.mean.flatten().tolist(), "image_std": self.std.flatten().tolist()}
         (Path(folder) / PREPROCESSING).write_text(json.dumps(normalisation) + "\n", encoding="utf-8")
@@ -102,6 +110,12 @@ def load_encoder(
     pretrained: bool = True,
     gradient_checkpointing: bool = False,
     freeze_batch_norm: bool | None = None,
+    query_prompt: str | None = None,
+    document_prompt: str | None = None,
+    lora: int | None = None,
+    lora_alpha: float | None = None,
+    lora_dropout: float = 0.0,
+    lora_targets: str | Sequence[str] | None = None,
 ) -> nn.Module:
     """Load a model of transformers; the model decides whether it embeds texts or images.
 
@@ -111,10 +125,16 @@ def load_encoder(
         max_length: For texts: tokens after which a text is cut off, 256 by default.
         gradient_checkpointing: Compute activations twice and keep fewer: slower, less memory.
         freeze_batch_norm: For images: see `ImageEncoder`; by default, true if there are trained statistics to keep.
+        query_prompt: For texts: what precedes queries, such as "query: ".
+        document_prompt: For texts: what precedes references, such as "passage: ".
+        lora: Train adapters of this rank, and keep the weights of the model; see `add_lora`.
+        lora_alpha: What the adapters' output is multiplied by, times the rank; by default twice the rank.
+        lora_dropout: Probability of dropping an input of an adapter.
+        lora_targets: The layers that get adapters; by default all linear ones.
 
     Raises:
-        ImportError: transformers is missing.
-        ValueError: The model cannot be loaded.
+        ImportError: transformers is missing, or peft, for adapters.
+        ValueError: The model cannot be loaded, or takes no adapters.
     """
     if max_length is not None:
         checked_positive("max_length", max_length)
@@ -137,13 +157,18 @@ def load_encoder(
             checkpoint_activations(network)
         for option, value, belongs in (
             ("max_length", max_length, not takes_images),
+            ("query_prompt", query_prompt, not takes_images),
+            ("document_prompt", document_prompt, not takes_images),
             ("freeze_batch_norm", freeze_batch_norm, takes_images),
         ):
             if value is not None and not belongs:
                 takes = "images" if takes_images else "texts"
                 raise ValueError(f"{name} takes {takes}, for which the option {option} has no effect.")
+        if lora is not None:
+            add_lora(network, name, rank=lora, alpha=lora_alpha, dropout=lora_dropout, targets=lora_targets)
         if not takes_images:
-            return TextEncoder(network, tokenizer, max_length or MAX_LENGTH)
+            prompts = tower_prompts({}, name, {"query_prompt": query_prompt, "document_prompt": document_prompt})
+            return TextEncoder(network, tokenizer, max_length or MAX_LENGTH, prompts)
         dim = config.hidden_sizes[-1] if hasattr(config, "hidden_sizes") else config.hidden_size
         frozen = pretrained if freeze_batch_norm is None else freeze_batch_norm
         return PooledImageEncoder(_Pooled(network), dim, *normalisation, freeze_batch_norm=frozen)

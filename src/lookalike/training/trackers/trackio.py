@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextvars import copy_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,8 +29,13 @@ class Adapter:
         return Path(os.environ.get("TRACKIO_DIR", cache / "trackio"))
 
     def start(self, run: Tracked) -> int:
-        """Begin the run, or resume it by its name."""
-        self._run = self._trackio.init(
+        """Begin the run, or resume it by its name.
+
+        In a context of its own: trackio finishes the current run of a context at exit, a second time, and a script may
+        have a current run itself.
+        """
+        self._run = copy_context().run(
+            self._trackio.init,
             project=os.environ.get("TRACKIO_PROJECT", "lookalike"),
             name=f"{run.name}-{run.identity}",
             group=run.group,
