@@ -59,6 +59,10 @@ class Shard(Engine):
     number: int
     of: int
 
+    def __post_init__(self) -> None:
+        if not 1 <= self.number <= self.of:
+            raise ValueError(f"a shard has a number from 1 to that of all shards, got {self.number} of {self.of}.")
+
     @classmethod
     def parse(cls, text: str) -> Shard:
         """Read "3/16".
