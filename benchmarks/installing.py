@@ -11,6 +11,7 @@ USES = {  # extras for users: what each is for, and the page that tells more
     "text": ("mine texts, train on texts", "mining.md"),
     "lora": ("low-rank adapters of text encoders", "training.md"),
     "images": ("image encoders of timm", "training.md"),
+    "ray": ("mine on a cluster", "mining.md"),
     "tables": ("read and write Parquet", "data.md"),
     "explore": ("`lookalike explore`", "explore.md"),
     "cuda": ("the search on NVIDIA GPUs", "kernels.md"),

@@ -1,7 +1,6 @@
-"""Compare mining with sentence-transformers' own function on real texts, and mine a million embeddings from a file.
+"""Compare mining with sentence-transformers' own function on real texts.
 
-python -m benchmarks.mine texts --root FOLDER_OR_ZIP [--model MODEL] [--out FILE | --record]
-python -m benchmarks.mine million [--folder FOLDER] [--out FILE | --record]
+    python -m benchmarks.mine --root FOLDER_OR_ZIP [--model MODEL] [--out FILE | --record]
 
 Texts are in MS MARCO's layout: collection.tsv, queries.*.tsv, qrels.*.tsv. Each contender runs in its own process.
 """
@@ -19,8 +18,7 @@ from typing import Annotated, Any
 
 import numpy as np
 import torch
-from tyro.conf import FlagCreatePairsOff, arg
-from tyro.extras import subcommand_cli_from_dict
+from tyro.conf import arg
 
 from benchmarks import record
 
@@ -34,13 +32,10 @@ CASES: dict[str, dict[str, Any]] = {
 }
 MORE: dict[str, dict[str, Any]] = {"theirs, FAISS": {"use_faiss": True}, "ours, bits alone": {"rescore": False}}
 BITS = (128, 256, 512, 1024)
-MILLION, DIM, GROUP = 1_000_000, 768, 4
-SAMPLE = 500
-LIMIT = 2 << 30  # bytes that mining a million rows may take
 CHILD = "import json, sys; from benchmarks import mine; print(json.dumps(getattr(mine, sys.argv[1])(*sys.argv[2:])))"
 
 
-def texts(
+def main(
     root: Annotated[Path, arg(help="A folder or zip file in MS MARCO's layout.")],
     model: Annotated[str | None, arg(help="By default all-MiniLM-L6-v2, from a package.")] = None,
     pairs: Annotated[int | None, arg(help="Use only this many pairs, and twice as many passages.")] = None,
@@ -231,94 +226,6 @@ def _compared(expected: Any, got: Any) -> dict[str, Any]:
     }
 
 
-def million(
-    folder: Annotated[Path | None, arg(help="Where there is room for 3 GB.")] = None,
-    rows: Annotated[int, arg(help="How many embeddings.")] = MILLION,
-    out: record.Out = None,
-    committed: record.Record = False,
-) -> None:
-    """Mine a million embeddings from a file with the command line; measure time and peak memory."""
-    path = record.destination("mine_million", out, committed, whole=rows == MILLION)
-    with tempfile.TemporaryDirectory(dir=folder) as name:
-        began = time.perf_counter()
-        write_embeddings(Path(name), rows)
-        print(f"written in {time.perf_counter() - began:.0f} s", flush=True)
-        measured = _child("mined_from_file", name)
-        summary = json.loads(Path(name, "negatives.summary.json").read_text())
-        quality = _child("checked_on_a_sample", name)
-        size = Path(name, "embeddings.npy").stat().st_size
-    settings = {
-        "rows": rows,
-        "dim": DIM,
-        "bytes": size,
-        "limit_bytes": LIMIT,
-        "num_negatives": summary["options"]["num_negatives"],
-        "bits": summary["options"]["bits"],
-        "threads": summary["threads"],
-        "load": os.getloadavg()[0],
-    }
-    kept = {key: summary[key] for key in ("seconds", "scores", "queries_complete")}
-    result = {"settings": settings, **measured, "within_limit": measured["peak_bytes"] <= LIMIT, **kept, **quality}
-    print(result)
-    record.finish(path, result)
-
-
-def write_embeddings(folder: Path, rows: int) -> None:
-    """Write embeddings of classes within topics, as `lookalike.data.synthetic` draws them, part by part; and labels."""
-    generator = torch.Generator().manual_seed(0)
-    scales = (1 + torch.arange(DIM)) ** -0.4
-    scales *= (DIM / scales.square().sum()).sqrt()
-
-    def draw(count: int) -> torch.Tensor:
-        return torch.randn(count, DIM, generator=generator) * scales
-
-    classes = rows // GROUP
-    centres = draw(classes // 20)[torch.randint(classes // 20, (classes,), generator=generator)]
-    centres.add_(draw(classes)).mul_(0.6).add_(0.5 * DIM**0.5 * torch.nn.functional.normalize(draw(1)))
-    labels = torch.randint(classes, (rows,), generator=generator)
-    x = np.lib.format.open_memmap(folder / "embeddings.npy", "w+", np.float32, (rows, DIM))
-    for start in range(0, rows, 20_000):
-        part = labels[start : start + 20_000]
-        x[start : start + 20_000] = torch.nn.functional.normalize(centres[part] + 0.5 * draw(len(part))).numpy()
-    x.flush()
-    np.save(folder / "labels.npy", labels.numpy())
-
-
-def mined_from_file(folder: str) -> dict[str, Any]:
-    """Run the command in a fresh process, and measure its peak memory."""
-    from lookalike.cli import main as command
-
-    arguments = ["mine", "--embeddings", f"{folder}/embeddings.npy", "--labels", f"{folder}/labels.npy"]
-    began = time.process_time()
-    command([*arguments, "--output", f"{folder}/negatives.npy"])
-    return {"processor_seconds": round(time.process_time() - began, 1), "peak_bytes": record.peak_bytes()}
-
-
-def checked_on_a_sample(folder: str) -> dict[str, Any]:
-    """Compare a few hundred rows with all others, and return the fraction of their true negatives that were found."""
-    x, labels = np.load(f"{folder}/embeddings.npy", mmap_mode="r"), np.load(f"{folder}/labels.npy")
-    found = np.load(f"{folder}/negatives.npy", mmap_mode="r")
-    sample = np.linspace(0, len(x) - 1, SAMPLE).astype(np.int64)
-    queries = torch.nn.functional.normalize(torch.from_numpy(x[sample]), dim=1)
-    best = torch.full((SAMPLE, found.shape[1]), -torch.inf)
-    ids = torch.full(best.shape, -1)
-    for start in range(0, len(x), 20_000):
-        part = torch.nn.functional.normalize(torch.from_numpy(x[start : start + 20_000].copy()), dim=1)
-        similarity = queries @ part.T
-        own = torch.from_numpy(labels[sample][:, None] == labels[start : start + 20_000])
-        scores, places = similarity.masked_fill(own, -torch.inf).topk(found.shape[1], dim=1)
-        best, order = torch.cat([best, scores], dim=1).topk(found.shape[1], dim=1)
-        ids = torch.cat([ids, places + start], dim=1).gather(1, order)
-    same = (torch.from_numpy(found[sample])[:, :, None] == ids[:, None]).any(2)
-    scores = np.load(f"{folder}/negatives.scores.npy", mmap_mode="r")[sample]
-    return {
-        "sample": SAMPLE,
-        "same_negatives": float(same.float().mean()),
-        "score_mean": float(scores.mean()),
-        "score_mean_true": float(best.mean()),
-    }
-
-
 def _child(function: str, *arguments: str) -> Any:
     shown = subprocess.run(
         [sys.executable, "-c", CHILD, function, *arguments],
@@ -335,4 +242,4 @@ def _packaged_model() -> str:
 
 
 if __name__ == "__main__":
-    subcommand_cli_from_dict({"texts": texts, "million": million}, config=(FlagCreatePairsOff,))
+    record.run(main)

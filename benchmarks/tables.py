@@ -461,24 +461,28 @@ def _mined(result: dict[str, Any]) -> str:
 
 def _mine_million() -> str:
     result = record.read("mine_million")
-    settings = result["settings"]
+    settings, quality = result["settings"], result["quality"]
+    names = {"before": "as one loop, before there were cells", "now": "in one process", "ray": "on Ray, two workers"}
     rows = [
-        ["file of embeddings", f"{settings['bytes'] / 1e9:.2f} GB"],
-        ["peak memory", f"{result['peak_bytes'] / 2**30:.2f} GiB"],
-        ["time", f"{result['seconds'] / 60:.0f} min, {result['processor_seconds'] / 60:.0f} min of processor time"],
-        [f"of the true {settings['num_negatives']} nearest negatives, found", f"{result['same_negatives']:.1%}"],
         [
-            "cosine of what was found, and of the true ones",
-            f"{result['score_mean']:.4f}, {result['score_mean_true']:.4f}",
-        ],
+            names[each["contender"]],
+            f"{each['seconds'] / 60:.1f} min",
+            "" if each["contender"] == "ray" else f"{each['processor_seconds'] / 60:.1f} min",
+            "" if each["contender"] == "ray" else f"{each['peak_bytes'] / 2**30:.2f} GiB",
+            f"{quality[each['contender']]['same_negatives']:.1%}",
+        ]
+        for each in result["timed"]
     ]
+    equal = "; the files that Ray wrote are those of one process, byte for byte" * bool(result["ray_gives_equal_files"])
+    loads = [each["load_before"] for each in result["timed"]]
     note = (
-        f"{settings['rows']:,} x {settings['dim']} float32, clustered, about four of a label; {settings['bits']} "
-        f"bits, {settings['threads']} threads on {result['machine']['cores']} cores that other work shared (load "
-        f"{settings['load']:.1f}); true negatives of {result['sample']} rows. From "
-        "`benchmarks/results/mine_million.json`."
+        f"{settings['rows']:,} x {settings['dim']} float32 in a file of {settings['bytes'] / 1e9:.2f} GB, clustered, "
+        f"about four of a label; {settings['bits']} bits, {settings['threads']} threads on "
+        f"{result['machine']['cores']} cores, load {min(loads):.1f} to {max(loads):.1f} as runs began. Found: of the true "
+        f"{settings['num_negatives']} nearest negatives of {settings['sample']} rows{equal}. From `benchmarks/results/mine_million.json`."
     )
-    return f"{markdown(['', ''], rows)}\n\n{note}"
+    header = ["mining", "time", "processor time", "peak memory", "found"]
+    return f"{markdown(header, rows)}\n\n{note}"
 
 
 TABLES: dict[str, Callable[[], str]] = {
