@@ -28,16 +28,14 @@ ADDRESS = "127.0.0.2"  # of the nodes of Ray: it rewrites 127.0.0.1
 STORE = 80 << 20  # bytes of a node's object store; cells travel through files
 MINED = """
 import json, sys, time
-from pathlib import Path
+from benchmarks import record
 from lookalike.cli import main
 folder, output, *more = sys.argv[1:]
 began, processor = time.perf_counter(), time.process_time()
 files = ["--embeddings", f"{folder}/embeddings.npy", "--labels", f"{folder}/labels.npy", "--output", output]
 main(["mine", *files, *more])
-status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
-peak = int(status["VmHWM"].split()[0]) * 1024  # what getrusage says includes the process that started this one
 times = {"seconds": time.perf_counter() - began, "processor_seconds": time.process_time() - processor}
-print(json.dumps({**{name: round(value, 1) for name, value in times.items()}, "peak_bytes": peak}))
+print(json.dumps({**{name: round(value, 1) for name, value in times.items()}, "peak_bytes": record.peak_bytes()}))
 """
 
 
