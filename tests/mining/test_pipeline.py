@@ -1,42 +1,61 @@
 """Codes -> candidates -> filters -> negatives, against a plain loop over all references."""
 
 import math
+import random
 from dataclasses import replace
 
 import pytest
 import torch
 
 from lookalike import Filters
-from lookalike.mining import Search, Selection
-from lookalike.mining.pipeline import MISSING, Problem, Side
-from lookalike.utils.lists import make_lists, row_numbers
+from lookalike.mining import Search, Selection, pipeline
+from lookalike.mining.pipeline import MISSING, Likely, Pipeline, joined_parts, sampler
+from lookalike.search import hamming_topk
+from lookalike.utils.lists import joined_lists, make_lists, row_numbers
 
 BITS = 64
 N, M = 23, 90
 
 
 @pytest.fixture(scope="module")
-def problem():
+def codes():
     generator = torch.Generator().manual_seed(0)
     codes = torch.randint(0, 256, (N + M, BITS // 8), generator=generator, dtype=torch.uint8)
     codes[N + 40 : N + 60] = codes[N : N + 20]  # duplicates, and ties
-    lists = make_lists([[i, 40 + i, 80] if i % 4 else [] for i in range(N)])
-    return Problem(Side(codes[:N], None), Side(codes[N:], None), lists, most_positives=3)
+    return codes[:N], codes[N:]
 
 
-def mined(problem, filters, selection=None, **options):
-    parts = list(problem.mine(selection or Selection(), filters, Search(bits=BITS, rescore=False), **options))
+POSITIVES = make_lists([[i, 40 + i, 80] if i % 4 else [] for i in range(N)])
+
+
+def mined(codes, filters, selection=None, exclude=None, **options):
+    queries, reference = codes
+    chosen = selection or Selection()
+    made = Pipeline(chosen, filters, Search(bits=BITS, rescore=False), 3, **options)
+    left_out = POSITIVES if exclude is None else joined_lists(POSITIVES, exclude)
+    found = hamming_topk(queries, reference, min(made.shortlist, M), exclude=_ascending(left_out))
+
+    def compared(places, ids):
+        differing = queries[places] ^ reference[ids]
+        return torch.tensor([sum(byte.bit_count() for byte in row) for row in differing.tolist()])
+
+    parts = list(made.parts(0, found, POSITIVES, compared, sampler(chosen.seed, 0)))
     return torch.cat([part.indices for part in parts]), torch.cat([part.scores for part in parts]), parts
+
+
+def _ascending(lists):
+    offsets, ids = (each.tolist() for each in lists)
+    return make_lists([sorted({*ids[a:b]}) for a, b in zip(offsets, offsets[1:], strict=False)])
 
 
 def cosine(a, b):
     return math.cos(math.pi * sum((x ^ y).bit_count() for x, y in zip(a, b, strict=True)) / BITS)
 
 
-def plain_scores(problem, filters, k, excluded):
+def plain_scores(codes, filters, k, excluded):
     """The scores of the negatives of each query: the best that pass, among the ranks that are considered."""
-    queries, reference = problem.queries.codes.tolist(), problem.reference.codes.tolist()
-    offsets, ids = (part.tolist() for part in problem.positives)
+    queries, reference = (each.tolist() for each in codes)
+    offsets, ids = (part.tolist() for part in POSITIVES)
     found = []
     for i, query in enumerate(queries):
         positives = ids[offsets[i] : offsets[i + 1]]
@@ -56,40 +75,32 @@ def plain_scores(problem, filters, k, excluded):
 @pytest.mark.parametrize("at_a_time", [5, 1000])
 @pytest.mark.parametrize("filters", [{}, {"max_score": 0.2}, {"absolute_margin": 0.05}, {"range_min": 4}], ids=str)
 @pytest.mark.parametrize("excludes", [False, True])
-def test_negatives_are_those_of_a_plain_loop(problem, filters, at_a_time, excludes):
+def test_negatives_are_those_of_a_plain_loop(codes, monkeypatch, filters, at_a_time, excludes):
+    monkeypatch.setattr(pipeline, "SCORES_IN_MEMORY", at_a_time * (M + 3))
     filters = Filters(range_max=M, **filters)
     excluded = [[(i + j) % M for j in range(0, 50, 1 + i % 3)] if excludes else [] for i in range(N)]
-    if excludes:  # some of them positives
-        problem = replace(problem, exclude=make_lists(excluded))
-    indices, scores, parts = mined(problem, filters, device=torch.device("cpu"), queries_at_a_time=at_a_time)
+    indices, scores, parts = mined(codes, filters, exclude=make_lists(excluded))  # some of them positives
     assert [part.first for part in parts] == list(range(0, N, at_a_time))
-    for i, wanted in enumerate(plain_scores(problem, filters, 3, excluded)):
+    for i, wanted in enumerate(plain_scores(codes, filters, 3, excluded)):
         there = indices[i] >= 0
         assert torch.equal(there, scores[i] != MISSING)
         torch.testing.assert_close(scores[i][there], torch.tensor(wanted), atol=1e-6, rtol=0)
-        query, reference = problem.queries.codes[i].tolist(), problem.reference.codes[indices[i][there]].tolist()
+        query, reference = codes[0][i].tolist(), codes[1][indices[i][there]].tolist()
         assert scores[i][there].tolist() == pytest.approx([cosine(query, code) for code in reference], abs=1e-6)
         assert not {*indices[i].tolist()} & {*excluded[i]}
+    whole = joined_parts(parts)
+    assert torch.equal(whole.indices, indices)
+    assert all(torch.equal(*both) for both in zip(whole.positives, POSITIVES, strict=True))
 
 
-def test_labels_keep_rows_of_one_class_apart(problem):
-    side = problem.reference
-    labels = torch.arange(M) // 3
-    nothing = make_lists([[] for _ in range(M)])
-    own = Problem(side, side, nothing, most_positives=0, labels=labels)
-    indices, _, _ = mined(own, Filters(), device=torch.device("cpu"))
-    assert not (labels[indices] == labels[:, None]).any()
-
-
-def test_a_judge_scores_candidates_and_positives_anew(problem):
+def test_a_cross_encoder_scores_candidates_and_positives_anew(codes):
     """The filters see its scores, and the best of the candidates by bits stay the candidates."""
 
-    def judge(found):
+    def scored(found):
         scores = torch.where(found.indices >= 0, found.indices / M, MISSING)
         return replace(found, scores=scores, positive_scores=found.positives[1] / M)
 
-    filters = Filters(max_score=0.5)
-    indices, scores, parts = mined(problem, filters, device=torch.device("cpu"), judge=judge)
+    indices, scores, parts = mined(codes, Filters(max_score=0.5), scored_by=scored)
     there = indices >= 0
     assert bool((indices[there] <= M / 2).all())
     torch.testing.assert_close(scores[there], indices[there] / M)
@@ -99,16 +110,39 @@ def test_a_judge_scores_candidates_and_positives_anew(problem):
     assert len(row_numbers(part.positives)) == len(part.positive_scores)
 
 
-def test_positives_may_stay_among_the_candidates(problem):
-    selection = Selection(num_negatives=M, include_positives=True)
-    indices, _, _ = mined(problem, Filters(), selection, device=torch.device("cpu"))
+def test_what_a_judge_takes_for_positives_is_dropped_before_the_filters(codes):
+    class Even:
+        def decide(self, found):
+            likely = (found.indices % 2 == 0) & ~found.is_positive & (found.scores != MISSING)
+            rows = likely.nonzero()[:, 0]
+            one = torch.ones(len(rows))
+            return likely, Likely(rows + found.first, found.indices[likely], found.scores[likely], one, one)
+
+    indices, _, (part,) = mined(codes, Filters(range_max=30), judge=Even())
+    assert bool((indices[indices >= 0] % 2 == 1).all())
+    assert list(part.dropped)[0] == "judge"
+    assert int(part.dropped["judge"].sum()) == len(part.likely.ids) > 0
+    assert torch.equal(part.likely.queries.bincount(minlength=N), part.dropped["judge"])
+
+
+def test_positives_may_stay_among_the_candidates(codes):
+    indices, _, _ = mined(codes, Filters(), Selection(num_negatives=M, include_positives=True))
     assert all(sorted(row) == list(range(M)) for row in indices.tolist())
 
 
-def test_random_negatives_come_from_the_ranks_that_are_left(problem):
-    top, _, _ = mined(problem, Filters(), Selection(num_negatives=12), device=torch.device("cpu"))
+def test_random_negatives_come_from_the_ranks_that_are_left(codes):
+    top, _, _ = mined(codes, Filters(), Selection(num_negatives=12))
     selection = Selection(num_negatives=3, sampling_strategy="random", seed=1)
-    filters = Filters(range_min=2, range_max=12)
-    drawn = [mined(problem, filters, selection, device=torch.device("cpu"))[0] for _ in range(2)]
+    drawn = [mined(codes, Filters(range_min=2, range_max=12), selection)[0] for _ in range(2)]
     assert torch.equal(*drawn)
     assert all({*some} <= {*ranks} for some, ranks in zip(drawn[0].tolist(), top[:, 2:].tolist(), strict=True))
+
+
+def test_blocks_draw_from_a_seed_in_any_order_and_without_one_from_the_global_generator():
+    draws = [[sampler(7, block)(range(1000), k=5) for block in order] for order in ((0, 1, 2), (2, 0, 1))]
+    assert draws[0] == [draws[1][1], draws[1][2], draws[1][0]]
+    assert len({tuple(drawn) for drawn in draws[0]}) == 3
+    assert draws[0][0] == random.Random(7).sample(range(1000), k=5)
+    random.seed(3)
+    expected = random.Random(3).sample(range(1000), k=5)
+    assert sampler(None, 4)(range(1000), k=5) == expected

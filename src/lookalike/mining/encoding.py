@@ -214,6 +214,13 @@ class EncodedTexts:
                 self.kept[key] = store.kept
         return {"store": torch.tensor(list(name.encode()), dtype=torch.uint8)}
 
+    def holds(self, rows: range) -> bool:
+        """Return whether all chunks of a block's store are there and whole."""
+        if read_cell(self.cells / Cell("encode", self.side, rows).name) is None:
+            return False
+        store = self._store(rows)
+        return all(store.read(j) is not None for j in range(store.num_chunks))
+
     def blocks(self, rows: range) -> Iterator[tuple[slice, Tensor]]:
         """Yield the chunks of a block's store, and which of the block's rows they hold."""
         store = self._store(rows)

@@ -59,8 +59,12 @@ class Job:
         Raises:
             ValueError: Something changed; names it.
         """
-        path = self.folder / NOTE
         now = json.loads(json.dumps(dict(about), default=str))
+        with waiting_for(self.folder / "checking"):  # shards that start together must not clear each other's cells
+            self._check_same(now)
+
+    def _check_same(self, now: dict[str, Any]) -> None:
+        path = self.folder / NOTE
         try:
             before = json.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError, RecursionError):
@@ -135,7 +139,7 @@ def waiting_for(folder: Path) -> Iterator[None]:
     while True:
         with contextlib.ExitStack() as stack:
             try:
-                stack.enter_context(locked(folder))
+                stack.enter_context(locked(folder, remove_empty=True))
             except FolderInUseError:
                 time.sleep(PAUSE)
                 continue
@@ -190,6 +194,7 @@ def _tidy(job: Job, *, done: bool) -> None:
         for name in (PAIRS, SHARDS, *([FLOATS] if done else [])):
             shutil.rmtree(job.folder / name, ignore_errors=True)
         (job.folder / NOTE).unlink(missing_ok=True)
+        remove_leftovers(job.folder / NOTE, job.folder / PAIRS)
 
 
 def _listed(names: list[str]) -> str:

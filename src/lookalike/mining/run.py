@@ -44,6 +44,9 @@ class Side(Protocol):
     def encode(self, rows: range, advance: Callable[[float], None]) -> dict[str, Tensor]:
         """Encode a block of rows, and return what the cell should keep."""
 
+    def holds(self, rows: range) -> bool:
+        """Return whether the embeddings of a block are all there, as they were encoded."""
+
     def blocks(self, rows: range) -> Iterator[tuple[slice, Tensor]]:
         """Yield embeddings, float32, or codes, uint8, of the rows, and which of them they are."""
 
@@ -116,10 +119,17 @@ class Run:
             path = self.path(cell)
             if not path.exists():
                 missing.append(cell)
-            elif not is_whole(path):
+            elif not is_whole(path) or not self._embedded(cell):
                 path.unlink(missing_ok=True)
                 missing.append(cell)
         return missing
+
+    def _embedded(self, cell: Cell) -> bool:
+        """Return whether the embeddings of an encoded block can still be read; hashing, to come, finds out itself."""
+        if cell.stage != "encode" or not self.pipeline.search.rescore:
+            return True
+        hashed = Cell("hash", cell.side, cell.rows)
+        return self.lacks(hashed) or self.sides[cell.side].holds(cell.rows)
 
     def lacks(self, cell: Cell) -> bool:
         """Return whether a cell is not done, without reading its file."""
@@ -164,10 +174,11 @@ class Run:
         """Find the nearest references of a query block among those of a column.
 
         Distances that were found in other columns bound the search. They are kept in a file that is only a hint: it
-        makes the answer of a cell shorter, never another one once all columns are merged.
+        makes the answer of a cell shorter, never another one once all columns are merged. It knows which columns it
+        holds, because a cell that is done twice must not count twice.
         """
         k, bits = min(self.pipeline.shortlist, self.grid.references), self._bits
-        near = _read_near(self._near(cell.rows), len(cell.rows), k)
+        near = _Near.read(self._near(cell.rows), len(cell.rows), k)
         reference = self._codes("reference")
 
         device = search_device(torch.device(checked_device(self.device)), bits, k)
@@ -184,7 +195,7 @@ class Run:
             query_labels=self._labels(cell.rows),
             exclude=self._left_out(cell.rows),
             device=device,
-            limits=None if near is None else near[:, -1],
+            limits=None if near is None else near.distances[:, -1],
         )
         distances, indices = found.distances.cpu(), found.indices.cpu()
         there = indices >= 0
@@ -198,7 +209,8 @@ class Run:
             },
         )
         if len(cell.columns) < self.grid.references:
-            _write_near(self._near(cell.rows), near, distances.masked_fill(~there, bits), bits)
+            more = _Near(distances.masked_fill(~there, bits), frozenset([cell.columns.start]))
+            (more if near is None else near.joined(more)).write(self._near(cell.rows))
 
     def _finish(self, cell: Cell, advance: Callable[[float], None]) -> None:
         rows, pipeline = cell.rows, self.pipeline
@@ -315,18 +327,33 @@ class Run:
 _NO_KEY = torch.iinfo(torch.int64).max
 
 
-def _read_near(path: Path, q: int, k: int) -> Tensor | None:
-    """Read the distances of the nearest k that are known so far, ascending; int32 [q, k]."""
-    found = read_cell(path)
-    if found is None or found["near"].shape != (q, k):
-        return None
-    return found["near"].int()
+@dataclass(frozen=True)
+class _Near:
+    """Distances of the nearest k of some queries, in the columns that are searched so far."""
 
+    distances: Tensor  # int32 [q, k], ascending
+    columns: frozenset[int]  # by their first reference
 
-def _write_near(path: Path, before: Tensor | None, distances: Tensor, bits: int) -> None:
-    near = distances if before is None else torch.cat([before, distances], dim=1).sort(dim=1).values
-    near = near[:, : distances.shape[1]].contiguous()
-    write_cell(path, {"near": near.to(torch.int16 if bits < 1 << 15 else torch.int32)})
+    @classmethod
+    def read(cls, path: Path, q: int, k: int) -> _Near | None:
+        """Read what is known; None if nothing is."""
+        found = read_cell(path)
+        if found is None or found.keys() != {"near", "columns"} or found["near"].shape != (q, k):
+            return None
+        return cls(found["near"].int(), frozenset(found["columns"].tolist()))
+
+    def joined(self, more: _Near) -> _Near:
+        """Add another column, unless it is in there."""
+        if more.columns <= self.columns:
+            return self
+        distances = torch.cat([self.distances, more.distances], dim=1).sort(dim=1).values
+        return _Near(distances[:, : self.distances.shape[1]], self.columns | more.columns)
+
+    def write(self, path: Path) -> None:
+        """Write it."""
+        narrow = torch.int16 if int(self.distances.max()) < 1 << 15 else torch.int32
+        near = self.distances.to(narrow).contiguous()
+        write_cell(path, {"near": near, "columns": torch.tensor(sorted(self.columns))})
 
 
 def _content(part: Part) -> dict[str, Tensor]:

@@ -33,7 +33,7 @@ def complete(run: Run, engine: Engine, *, progress: bool = False) -> None:
         progress: Show progress.
 
     Raises:
-        UnfinishedError: A stage needs cells of other shards that are missing.
+        UnfinishedError: This shard, or the merge, needs cells of other shards that are missing.
     """
     with engine.connected():
         for stage in STAGES:
@@ -42,7 +42,9 @@ def complete(run: Run, engine: Engine, *, progress: bool = False) -> None:
 
 def _complete_stage(run: Run, engine: Engine, stage: Stage, *, progress: bool) -> None:
     missing = run.missing(stage)
-    ready = [cell for cell in missing if stage != "finish" or not any(map(run.lacks, run.grid.searches(cell.rows)))]
+    ready = [cell for cell in missing if engine.owns(run, cell)]
+    if stage == "finish":
+        ready = [cell for cell in ready if not any(map(run.lacks, run.grid.searches(cell.rows)))]
     total = sum(cell.size for cell in ready)
     with steady_bar(SAID[stage].format(total), total, len(ready), shown=progress and bool(ready)) as bar:
         for _ in engine.each(run, ready, bar.advance):

@@ -59,7 +59,8 @@ def locked(
         raise FolderInUseError(f"{name} is in use by {_holder(folder)}; wait for it to end, or choose another {kind}.")
     try:
         with writable(folder):
-            remove_leftovers(folder / HOLDER)
+            if not shared:  # those it is shared with may be writing theirs
+                remove_leftovers(folder / HOLDER)
             process = {"pid": os.getpid(), "host": socket.gethostname(), "command": _command()}
             write_text(folder / HOLDER, json.dumps(process) + "\n")
         yield

@@ -17,11 +17,15 @@ if TYPE_CHECKING:
 
 
 class Engine(ABC):
-    """Does cells of one stage, in any order. Cells may be done twice: their files come out the same."""
+    """Does the cells of one stage that it owns, in any order. Cells may be done twice: their files come out the same."""
 
     @abstractmethod
     def each(self, run: Run, cells: Sequence[Cell], advance: Callable[[float], None]) -> Iterator[Cell]:
         """Do cells, and yield each when its file is there; `advance` by the size of each, in as many steps as known."""
+
+    def owns(self, run: Run, cell: Cell) -> bool:  # noqa: ARG002
+        """Return whether it is this engine that has to do a cell."""
+        return True
 
     def connected(self) -> AbstractContextManager[None]:
         """Hold whatever the engine needs to do cells."""
@@ -55,6 +59,10 @@ class Shard(Engine):
     number: int
     of: int
 
+    def __post_init__(self) -> None:
+        if not 1 <= self.number <= self.of:
+            raise ValueError(f"a shard has a number from 1 to that of all shards, got {self.number} of {self.of}.")
+
     @classmethod
     def parse(cls, text: str) -> Shard:
         """Read "3/16".
@@ -71,16 +79,17 @@ class Shard(Engine):
         return f"{self.number}/{self.of}"
 
     def each(self, run: Run, cells: Sequence[Cell], advance: Callable[[float], None]) -> Iterator[Cell]:
-        """Do this shard's cells and pass over the others.
+        """Do cells, and yield each when its file is there."""
+        yield from InProcess().each(run, cells, advance)
+
+    def owns(self, run: Run, cell: Cell) -> bool:
+        """Return whether a cell is in this shard's share.
 
         If there are enough query blocks, a shard searches all columns of its own, so that it can finish them.
         """
-        by_rows = len(run.grid.cells("finish")) >= self.of
-        for cell in cells:
-            share = cell.rows.start // run.grid.block if by_rows else cell.place
-            if share % self.of == self.number - 1:
-                run.do(cell, advance)
-                yield cell
+        by_rows = cell.stage in ("search", "finish") and len(run.grid.cells("finish")) >= self.of
+        share = cell.rows.start // run.grid.block if by_rows else cell.place
+        return share % self.of == self.number - 1
 
 
 @dataclass(frozen=True)
@@ -88,8 +97,12 @@ class Merge(Engine):
     """Finishes the queries that shards have searched, as far as they have not; every other cell is theirs."""
 
     def each(self, run: Run, cells: Sequence[Cell], advance: Callable[[float], None]) -> Iterator[Cell]:
-        """Do no cell but those of the last stage."""
-        return InProcess().each(run, [cell for cell in cells if cell.stage == "finish"], advance)
+        """Do cells, and yield each when its file is there."""
+        return InProcess().each(run, cells, advance)
+
+    def owns(self, run: Run, cell: Cell) -> bool:  # noqa: ARG002
+        """Return whether a cell is of the last stage."""
+        return cell.stage == "finish"
 
 
 def checked_engine(engine: Engine | None, output: Path | None, selection: Selection, *, force: bool) -> Engine:

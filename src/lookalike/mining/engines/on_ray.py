@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+from collections import Counter, deque
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -83,79 +84,139 @@ class OnRay(Engine):
         workers = max(1, int(gpus) if "num_gpus" in needs else int(total // self.cpus))
         if self.cpus > total:
             raise ValueError(f"each cell asks for {self.cpus} processors, but the cluster has {int(total)} in all.")
+        arguments = key, kept, self.cpus
         if cells[0].stage == "encode":
-            submit = _actors(min(workers, len(cells)), needs, key, kept, self.cpus)
+            pool: _Tasks | _Actors = _Actors(min(workers, len(cells)), needs, arguments)
         else:
-            task = ray.remote(_do).options(max_retries=RETRIES, **needs)
-
-            def submit(cell: Cell) -> Any:
-                return task.remote(key, kept, cell, self.cpus)
-
-        yield from _collected(submit, cells, AHEAD * workers, advance)
+            pool = _Tasks(workers, needs, arguments)
+        yield from _collected(pool, cells, advance)
 
 
-def _collected(
-    submit: Callable[[Cell], Any], cells: Sequence[Cell], ahead: int, advance: Callable[[float], None]
-) -> Iterator[Cell]:
-    """Submit cells, some ahead of those that are done, and yield what is done."""
+def _collected(pool: _Tasks | _Actors, cells: Sequence[Cell], advance: Callable[[float], None]) -> Iterator[Cell]:
+    """Hand cells to a pool, some ahead of those that are done, and yield what is done."""
     ray = _ray()
-    waiting = list(reversed(cells))
+    waiting, lost = deque(cells), Counter[str]()
     running: dict[Any, Cell] = {}
     try:
         while waiting or running:
-            while waiting and len(running) < ahead:
-                cell = waiting.pop()
-                running[submit(cell)] = cell
-            done, _ = ray.wait(list(running), num_returns=1)
+            while waiting and pool.has_room():
+                cell = waiting.popleft()
+                running[pool.submit(cell)] = cell
+            done, _ = ray.wait([*running, *pool.starting], num_returns=1)
             for reference in done:
-                cell = running.pop(reference)
+                found = running.pop(reference, None)
                 try:
                     ray.get(reference)
                 except ray.exceptions.RayTaskError as error:
                     raise (error.cause if isinstance(error.cause, Exception) else error) from None
                 except ray.exceptions.RayError as error:
-                    raise RuntimeError(
-                        f"the cell {cell.name} lost its worker {RETRIES + 1} times ({first_line(error)}); a worker may "
-                        "need more memory: give smaller blocks, or more processors to each cell."
-                    ) from error
-                advance(cell.size)
-                yield cell
+                    name = "start" if found is None else found.name
+                    lost[name] += 1
+                    if not pool.replaces(reference) or lost[name] > RETRIES:
+                        what = "a worker could not be started:" if found is None else f"the cell {name} lost its worker"
+                        raise RuntimeError(
+                            f"{what} {RETRIES + 1} times ({first_line(error)}); a worker may need more memory: give "
+                            "smaller blocks, or more processors to each cell."
+                        ) from error
+                    waiting.extendleft([] if found is None else [found])
+                    continue
+                pool.release(reference)
+                if found is not None:
+                    advance(found.size)
+                    yield found
     finally:
         for reference in running:
             ray.cancel(reference, force=False)
 
 
-def _actors(number: int, needs: dict[str, Any], key: str, kept: list[Any], cpus: int) -> Callable[[Cell], Any]:
-    """Start actors, which keep their model from cell to cell, and return what hands them cells in turn."""
-    ray = _ray()
-    made = ray.remote(_Encoding).options(max_restarts=RETRIES, max_task_retries=RETRIES, **needs)
-    actors = [made.remote(key, kept, cpus) for _ in range(number)]
-    turn = 0
+class _Tasks:
+    """Tasks, which Ray repeats by itself where their worker is lost."""
 
-    def submit(cell: Cell) -> Any:
-        nonlocal turn
-        turn += 1
-        return actors[turn % number].do.remote(cell)
+    starting: tuple[Any, ...] = ()
 
-    return submit
+    def __init__(self, workers: int, needs: dict[str, Any], arguments: tuple[Any, ...]) -> None:
+        self._task = _ray().remote(_do).options(max_retries=RETRIES, **needs)
+        self._arguments, self._free = arguments, AHEAD * workers
+
+    def has_room(self) -> bool:
+        return self._free > 0
+
+    def submit(self, cell: Cell) -> Any:
+        self._free -= 1
+        return self._task.remote(cell, *self._arguments)
+
+    def release(self, reference: Any) -> None:  # noqa: ARG002
+        self._free += 1
+
+    def replaces(self, reference: Any) -> bool:  # noqa: ARG002
+        return False
+
+
+class _Actors:
+    """Actors, which keep their model from cell to cell.
+
+    Only those that have started are given cells: one whose node is lost may find no other that has room for it, and
+    its cells go to those that are left.
+    """
+
+    def __init__(self, number: int, needs: dict[str, Any], arguments: tuple[Any, ...]) -> None:
+        self._made = _ray().remote(_Encoding).options(max_restarts=0, max_task_retries=0, **needs)
+        self._arguments = arguments
+        self.starting: dict[Any, Any] = {}
+        self._room: dict[Any, int] = {}  # cells that each may still be given
+        self._given: dict[Any, Any] = {}  # who does what was submitted
+        for _ in range(number):
+            self._start()
+
+    def has_room(self) -> bool:
+        return any(self._room.values())
+
+    def submit(self, cell: Cell) -> Any:
+        actor = max(self._room, key=lambda each: self._room[each])
+        self._room[actor] -= 1
+        reference = actor.do.remote(cell)
+        self._given[reference] = actor
+        return reference
+
+    def release(self, reference: Any) -> None:
+        """Take note that an actor has started, or has done a cell."""
+        if reference in self.starting:
+            self._room[self.starting.pop(reference)] = AHEAD
+        elif (actor := self._given.pop(reference)) in self._room:
+            self._room[actor] += 1
+
+    def replaces(self, reference: Any) -> bool:
+        """Start another actor in place of one that is lost; what it was given fails, and comes back, cell by cell."""
+        if (actor := self.starting.pop(reference, None)) is None:
+            actor = self._given.pop(reference)
+            if self._room.pop(actor, None) is None:  # by the first that failed
+                return True
+        self._start()
+        return True
+
+    def _start(self) -> None:
+        actor = self._made.remote(*self._arguments)
+        self.starting[actor.starts.remote()] = actor
 
 
 class _Encoding:
     """An actor: a process that holds a run and, once it encodes, the model."""
 
-    def __init__(self, key: str, kept: list[Any], cpus: int) -> None:
-        self._arguments = key, kept, cpus
+    def __init__(self, *arguments: Any) -> None:
+        self._arguments = arguments
+
+    def starts(self) -> None:
+        """Do nothing: whoever waits for it knows that the actor is there."""
 
     def do(self, cell: Cell) -> None:
         """Do a cell."""
-        key, kept, cpus = self._arguments
-        _do(key, kept, cell, cpus)
+        _do(cell, *self._arguments)
 
 
 _held: dict[str, Any] = {}  # the run that this worker last did a cell of
 
 
-def _do(key: str, kept: list[Any], cell: Cell, cpus: int) -> None:
+def _do(cell: Cell, key: str, kept: list[Any], cpus: int) -> None:
     torch.set_num_threads(cpus)
     if key not in _held:
         _held.clear()
