@@ -42,7 +42,7 @@ class CodeStream:
         # float64 [dim + 2] on the embeddings' device: their sum, the sum of their squared norms, and their number.
         self._total: Tensor | None = None  # of this rank, since the ranks last exchanged it
         self._shared: Tensor | None = None  # of all ranks in this epoch, up to that exchange
-        self.gathering = Gathering(min(ROWS, n))
+        self.gathering = Gathering()
         self._arrivals = Arrivals(self._store)
         self._fresh = torch.zeros_like(self.table.marks)  # bits: samples seen since the last exchange
         self._num_refused = 0
