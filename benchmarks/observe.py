@@ -1,4 +1,4 @@
-"""Measure what `observe` costs a training step on a GPU: milliseconds of host time per batch.
+"""Measure on a GPU what `observe` costs a training step, in host time per batch, and what `bits="auto"` costs an epoch.
 
 python -m benchmarks.observe [--out FILE | --record]
 """
@@ -14,6 +14,7 @@ from lookalike.samplers.streams import ROWS, Gathering
 from lookalike.utils.machine import machine
 
 N, BATCH, DIM, BITS, EPOCHS = 20_000, 64, 384, 512, 3
+PLANNED = 23_000
 
 
 def main(out: record.Out = None, committed: record.Record = False) -> None:
@@ -28,9 +29,10 @@ def main(out: record.Out = None, committed: record.Record = False) -> None:
         for paired in (False, True)
         for gathered in (BATCH * (1 if paired else 2), ROWS)
     ]
+    plan = {"n": PLANNED, "dim": DIM, "towers": 2, "seconds": round(min(_plans()), 3)}
     settings = {"n": N, "pairs_per_batch": BATCH, "dim": DIM, "bits": BITS, "epochs": EPOCHS}
-    print(rows)
-    record.finish(path, {"machine": machine("cuda"), "settings": settings, "observe": rows})
+    print(rows, plan)
+    record.finish(path, {"machine": machine("cuda"), "settings": settings, "observe": rows, "plan": plan})
 
 
 def _epochs(paired: bool, gathered: int) -> Iterator[float]:
@@ -56,6 +58,24 @@ def _epochs(paired: bool, gathered: int) -> Iterator[float]:
                 sampler.observe(ids, z)
             spent, calls = spent + time.perf_counter() - began, calls + 1
         yield 1000 * spent / calls
+
+
+def _plans() -> Iterator[float]:
+    """Yield the seconds that choosing the number of bits takes at the end of each epoch."""
+    x = torch.nn.functional.normalize(torch.randn(PLANNED, DIM, device="cuda"), dim=1)
+    sampler = LSHBatchSampler(None, BATCH, pairs=PLANNED, bits="auto")
+    for epoch in range(EPOCHS):
+        for first in range(0, PLANNED, 1024):
+            ids = torch.arange(first, min(first + 1024, PLANNED))
+            sampler.memory.write("query", ids, x[first : first + 1024])
+            sampler.memory.write("reference", ids, x[first : first + 1024])
+        for stream in sampler.memory.streams.values():
+            stream.end_epoch()
+        torch.cuda.synchronize()
+        began = time.perf_counter()
+        sampler.memory._choose_bits(epoch)  # noqa: SLF001 - the part that is measured
+        torch.cuda.synchronize()
+        yield time.perf_counter() - began
 
 
 if __name__ == "__main__":

@@ -1,5 +1,7 @@
 """The same answers on a CUDA device as on the CPU."""
 
+import time
+
 import pytest
 import torch
 import torch.distributed as dist
@@ -14,6 +16,7 @@ from lookalike import (
     hard_negatives,
     hardest_positives,
 )
+from lookalike.analysis.bits import plan_bits
 from lookalike.data.synthetic import clustered_embeddings
 from lookalike.samplers import composition
 from lookalike.samplers.streams import Gathering
@@ -73,6 +76,20 @@ def test_hashing(dtype):
     assert on_device.is_cuda
     differing = (codes != on_device.cpu()).float().mean()
     assert differing < 1e-4  # values that are numerically zero
+
+
+def test_plan_of_bits():
+    """Made where the embeddings are, in well under a second, and the same up to rounding."""
+    x, labels = clustered_embeddings(4096, dim=384)
+    here = plan_bits(x, n=23_000, labels=labels)
+    plan_bits(x.cuda(), n=23_000, labels=labels)  # loads what it needs
+    began = time.perf_counter()
+    there = plan_bits(x.cuda(), n=23_000, labels=labels)
+    seconds = time.perf_counter() - began
+    assert there.bits == here.bits
+    assert there.overlap == pytest.approx(here.overlap, abs=2e-3)
+    assert there.error == pytest.approx(here.error, abs=2e-3)
+    assert seconds < 0.5
 
 
 def test_hashing_under_autocast():

@@ -197,7 +197,7 @@ def column_sums(x: Tensor) -> Tensor:
     if x.device.type != "cpu":
         return x.sum(0, dtype=torch.float64)
     # Converted while in a cache: a sum with another dtype converts one number at a time, which takes ten times as long.
-    return torch.stack([part.double().sum(0) for part in x.split(SUMMED)]).sum(0)
+    return torch.stack([part.double().sum(0) for part in torch.split(x, SUMMED)]).sum(0)
 
 
 def pack_bits(bits: Tensor) -> Tensor:

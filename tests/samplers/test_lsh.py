@@ -149,7 +149,7 @@ def test_observe_keeps_no_graph_and_no_floats():
         z = torch.randn(20, 32) @ weight
         sampler.observe(ids, z)
     stream = sampler.memory.streams["embeddings"]
-    assert stream.gathering.rows.shape == (1024, 16)  # however many samples there are
+    assert stream.gathering.rows.shape == (4096, 16)  # however many samples there are
     assert not stream.gathering.rows.requires_grad
     stream.flush()
     assert int(stream.gathering.count) == 0

@@ -145,6 +145,8 @@ def plan_from_codes(
 ) -> BitsPlan:
     """Choose a prefix of existing codes; row i of every argument belongs to the same sample or pair.
 
+    All comparisons run on the device of `queries`; only the predictions come back from it.
+
     `current`, the length in use, damps changes: it grows once its prediction misses the target, and shrinks once a
     shorter length clears the target by its error.
     """
@@ -152,7 +154,7 @@ def plan_from_codes(
     if len(queries) < min(n, MIN_ROWS):
         raise ValueError(f"{len(queries)} rows are too few to predict from; give at least {MIN_ROWS}.")
     lengths = lengths_up_to(query_codes.shape[1] * 8)
-    sample = _Sample(queries, references, query_codes, reference_codes, labels)
+    sample = _Sample(queries, *(each.to(queries.device) for each in (references, query_codes, reference_codes, labels)))
     overlaps, errors = _predict(sample, n, checked_positive("k", k), lengths)
     bits, reason = _choose(lengths, overlaps, errors, target, k, current)
     return BitsPlan(
@@ -202,7 +204,8 @@ class _Sample(NamedTuple):
         for bits in lengths:
             prefix = slice(bits // 8)
             codes = self.query_codes[anchors, prefix], self.reference_codes[rows, prefix]
-            found = hamming_topk(*codes, width, **labels).indices
+            # On a GPU, the CUDA kernels would be compiled for every length, to save milliseconds.
+            found = hamming_topk(*codes, width, backend="matmul" if codes[0].is_cuda else "auto", **labels).indices
             by_length.append(torch.stack([_overlap_at(found, true, rank) for rank in ranks]))
         return torch.stack(by_length, dim=1)
 
@@ -210,20 +213,23 @@ class _Sample(NamedTuple):
 def _predict(sample: _Sample, n: int, k: int, lengths: Sequence[int]) -> tuple[list[float], list[float]]:
     """Predict the overlap at every length among n samples, and its error."""
     m = len(sample.queries)
-    order = torch.randperm(m, generator=torch.Generator().manual_seed(0))
+    device = sample.queries.device
+    order = torch.randperm(m, generator=torch.Generator().manual_seed(0)).to(device)
     anchors = order[:MAX_ANCHORS]
     share = (m - 1) / max(1, n - 1)
     rank = k * share
     ranks = [rank] if rank >= LOWEST_RANK else [each for each in RANKS_ABOVE if each < m / 2]
-    if 2 * len(anchors) * m * len(lengths) > MUCH:  # each search is small, and together they are worth it
+    if (
+        device.type == "cpu" and 2 * len(anchors) * m * len(lengths) > MUCH
+    ):  # each search is small, and together they are worth it
         load_kernel()
-    measured = sample.overlaps(anchors, torch.arange(m), ranks, lengths)
+    measured = sample.overlaps(anchors, torch.arange(m, device=device), ranks, lengths)
     if share < 1:
         half_ranks = [each / 2 for each in ranks]
         halves = [sample.overlaps(anchors, rows, half_ranks, lengths) for rows in (order[: m // 2], order[m // 2 :])]
         # The bias is c / k' - c / k, and c / k' is what half the rows add to it.
         measured = measured + (1 - share) * (measured - (halves[0] + halves[1]) / 2)
-    overlaps = torch.einsum("r,rla->la", _weights(ranks, rank), measured)
+    overlaps = torch.einsum("r,rla->la", _weights(ranks, rank).to(device), measured)
     mean = overlaps.mean(1)
     error = ERRORS * overlaps.std(1) / math.sqrt(len(anchors))
     if len(ranks) > 1:

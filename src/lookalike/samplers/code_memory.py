@@ -163,7 +163,10 @@ class CodeMemory(Memory):
     def _plan_bits(self, places: Tensor) -> BitsPlan:
         reservoirs, tables = list(self.reservoirs.values()), list(self.tables.values())
         ids = reservoirs[0].ids[places]
-        query, reference = (reservoirs[tower].known_rows(places) for tower in (0, -1))
+        device = next(iter(self.streams.values())).device
+        if device.type != "cuda":
+            device = torch.device("cpu")  # others lack float64
+        query, reference = (reservoirs[tower].known_rows(places).to(device) for tower in (0, -1))
         query_codes, reference_codes = (tables[tower].codes[ids] for tower in (0, -1))
         return plan_from_codes(
             query,

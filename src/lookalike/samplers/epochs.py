@@ -205,9 +205,10 @@ class EpochBatchSampler(BatchSampler):
                 f"embeddings had {self._memory.dim} dimensions until now, these have {dim}; "
                 "a sampler observes one model."
             )
-        if not self.pairing.self_pairs and len(np.unique(numbers.numpy())) != len(numbers):
+        listed = numbers.tolist()
+        if not self.pairing.self_pairs and len(set(listed)) != len(listed):
             raise ValueError("a batch holds an id twice; observe each sample once, with the embedding to keep.")
-        self._current.note_observed(numbers.tolist())
+        self._current.note_observed(listed)
         with self.mining_time:
             for tower, x in towers.items():
                 self._memory.write(tower, numbers, x.detach())

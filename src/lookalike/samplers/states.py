@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("lookalike")
 
-VERSION = 6
+VERSION = 7
 
 
 def check_state(state: Any, identity: dict[str, Any], num_batches: int, num_samples: int) -> None:

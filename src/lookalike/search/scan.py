@@ -58,7 +58,7 @@ class Scratch(NamedTuple):
 
 
 @kernel
-def _is_excluded(rows: Rows, row: int, sample: int) -> bool:
+def _is_excluded(rows: Rows, row: Any, sample: Any) -> bool:
     low, high = rows.exclude_offsets[row], rows.exclude_offsets[row + 1]
     end = high
     while low < high:
@@ -71,8 +71,8 @@ def _is_excluded(rows: Rows, row: int, sample: int) -> bool:
 
 
 @kernel
-def _count_below(keys: Any, entry: int, count: int, bound: int) -> int:
-    total = 0
+def _count_below(keys: Any, entry: int, count: Any, bound: Any) -> Any:
+    total = np.int64(0)
     for i in range(count):
         total += np.int64(keys[entry, i]) < bound
     return total
@@ -111,7 +111,7 @@ def _pass_ids(lists: Lists, entry: int, first_id: int) -> None:
 
 
 @kernel
-def _push(lists: Lists, entry: Any, distance: int, sample: int, k: int) -> None:
+def _push(lists: Lists, entry: Any, distance: Any, sample: Any, k: int) -> None:
     """Append a row to a list if it is within the limit: always written, but counted only then, without a branch.
 
     `entry` is unsigned, as are all indices of the innermost loop: numba lets signed ones count from the end.
