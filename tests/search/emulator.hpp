@@ -20,6 +20,7 @@
 #define __align__(n) __attribute__((aligned(n)))
 
 struct alignas(8) int2 { int x, y; };
+struct alignas(8) float2 { float x, y; };
 struct alignas(8) uint2 { unsigned x, y; };
 struct alignas(16) uint4 { unsigned x, y, z, w; };
 struct alignas(16) int4 { int x, y, z, w; };
@@ -163,6 +164,8 @@ inline uint32_t __byte_perm(uint32_t x, uint32_t y, uint32_t selector) {
     return found;
 }
 inline uint32_t __float_as_uint(float x) { return std::bit_cast<uint32_t>(x); }
+inline float __uint_as_float(uint32_t x) { return std::bit_cast<float>(x); }
+inline float __int_as_float(int x) { return std::bit_cast<float>(x); }
 inline int __float_as_int(float x) { return std::bit_cast<int>(x); }
 inline float __fadd_rd(float x, float y) {
     const double sum = (double)x + y;  // exact for the numbers that kernels add
@@ -232,7 +235,7 @@ Type __shfl_xor_sync(uint32_t, Type value, int mask) {
 // lies in register i / 32. A: row = group (+ 8 in registers 1 and 3), column = 32 * member + i % 32 (+ 128 in registers
 // 2 and 3). B: row = 32 * member + i % 32 (+ 128 in register 1), column = group. C: row = group (+ 8 in registers 2 and
 // 3), column = 2 * member + register % 2.
-inline void multiply_add_emulated(int (&sum)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+inline void multiply_add_emulated(uint32_t (&sum)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
     const uint32_t words[6] = {a[0], a[1], a[2], a[3], b0, b1};
     const unsigned lane = threadIdx.x % 32;
     const auto added = emulator::exchange(words, 6, [lane](auto& table) {

@@ -51,6 +51,7 @@ def emulated_kernels(macros, folder):
         ("mma", "multiply_add_emulated(sum, a, b0, b1);"),
         ("{ .reg .pred differ", "if (x != y) top = max(top, value);"),
         ('" : "+l"', ";"),
+        ("lop3", "any = x | y | z;"),
     ):
         source, found = re.subn(rf'asm\("{re.escape(instruction)}.*?\);\n', same + "\n", source, flags=re.DOTALL)
         assert found == 1

@@ -5,7 +5,6 @@ constexpr int WIDTH = 64, SUMS = WIDTH / 2, CORE = 128;
 
 inline void copy_16_bytes(void* to, const void* from) { std::memcpy(to, from, 16); }
 inline void finish_copies() {}
-inline u32 either(u32 x, u32 y, u32 z) { return x | y | z; }
 
 // wgmma m64nNk256 with .b1 operands and .and.popc. A: as m16n8k256 places it, sixteen rows per warp. B in core matrices:
 // 16 bytes of each of 8 columns side by side, the next 8 columns CORE bytes farther and the next 16 bytes LEAD. D: row =

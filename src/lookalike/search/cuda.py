@@ -36,12 +36,11 @@ class Shape(NamedTuple):
     tiles: int  # sixteens of queries that a warp holds in registers
     warps: int  # per block
     resident: int  # blocks per multiprocessor, which bounds the registers
-    part: int = 2  # sixteens of queries that are tested for hits together
     queue: int = 160  # length of a warp's queue of hits
 
 
 SHAPES = {  # by words of 32 bits; codes are padded to the next length
-    4: Shape(8, 8, 2, part=4),
+    4: Shape(8, 8, 2),
     8: Shape(8, 4, 4),
     16: Shape(8, 4, 3),
     24: Shape(8, 4, 2),
@@ -291,12 +290,9 @@ class _Search:
         size, n, shape = rows.stop - rows.start, self.request.num_references, self.hopper
         if shape is None:
             height, step, block, shared = 16 * self.shape.tiles * self.shape.warps, CHUNK, 32 * self.shape.warps, 0
-            parts = (self.reference.weights, self.reference.parts)
         else:
             height, step, block = 64 * shape.stripes * shape.warpgroups, shape.stage, 128 * shape.warpgroups
             shared = 2 * (self.words // 4 * (16 * step + 32) + 8 * step)
-            marks = _part(self.query.marks, rows)
-            parts = (self.reference.parts, marks, self.reference.marks, self.wide_labels)
         blocks = -(-size // height)
         span = self._span(blocks, step)
         self._launch(
@@ -306,7 +302,10 @@ class _Search:
             self.query.words[rows],
             self.reference.words,
             self.query.weights[rows],
-            *parts,
+            self.reference.parts,
+            _part(self.query.marks, rows),
+            self.reference.marks,
+            self.wide_labels,
             limits,
             *self._filters(rows),
             keys,

@@ -51,7 +51,7 @@ __device__ __forceinline__ void load_rows(u32 (&a)[TILES][SLICES][4], const u32*
 }
 
 // sum[0..1]: row g, columns 2t and 2t + 1; sum[2..3]: row g + 8. XOR is emulated on Hopper, AND is not.
-__device__ __forceinline__ void multiply_add(int (&sum)[4], const u32 (&a)[4], u32 b0, u32 b1) {
+__device__ __forceinline__ void multiply_add(u32 (&sum)[4], const u32 (&a)[4], u32 b0, u32 b1) {
     asm("mma.sync.aligned.m16n8k256.row.col.s32.b1.b1.s32.and.popc "
         "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
         : "+r"(sum[0]), "+r"(sum[1]), "+r"(sum[2]), "+r"(sum[3])
@@ -59,7 +59,7 @@ __device__ __forceinline__ void multiply_add(int (&sum)[4], const u32 (&a)[4], u
 }
 
 __device__ __forceinline__ void multiply_all(
-    int (&sums)[TILES][4], const u32 (&a)[TILES][SLICES][4], const u32 (&b)[2 * SLICES]) {
+    u32 (&sums)[TILES][4], const u32 (&a)[TILES][SLICES][4], const u32 (&b)[2 * SLICES]) {
 #pragma unroll
     for (int s = 0; s < SLICES; ++s)
 #pragma unroll

@@ -8,16 +8,6 @@ constexpr int STAGE_BYTES = CHUNKS * LEAD + 8 * STAGE;  // codes, parts, marks
 constexpr int ROUND = 4 / STRIPES * WIDTH;  // columns of four products
 constexpr int REFUSAL_COST = 512;  // comparing the labels of this many pairs costs as much as one refused hit
 
-// A sum is a float until products are added to its bits. It starts at START + (limit - weight(x) - weight(y)) / 2,
-// rounded down, and reaches START for rows up to the limit, because h = weight(x) + weight(y) - 2 and(x, y). From START on
-// and nowhere below, down to NEVER, bit FLAG is set. Parts of row and column are exact, and so is the sum.
-constexpr u32 FLAG = 1 << 20;
-constexpr float ROW_START = 1 << 22, COLUMN_START = (1 << 22) + FLAG, NEVER = -(1 << 18);
-constexpr u32 START_NEVER = 0x4b000000 + (FLAG >> 1);
-
-__device__ __forceinline__ int part_of(int weight) { return __float_as_int(COLUMN_START - 0.5f * weight); }
-__device__ __forceinline__ int part_of_none() { return __float_as_int(COLUMN_START + NEVER); }
-
 struct Stage {
     char* codes;
 
@@ -50,18 +40,6 @@ struct Stage {
         }
     }
 };
-
-// Gathers the flags of 32 sums: that of x[8 i + j] goes to bit 8 (j % 4) + 2 i + j / 4.
-__device__ __forceinline__ u32 flags_of(const u32* x) {
-    u32 flags = 0;
-#pragma unroll
-    for (int i = 0; i < 8; ++i) {
-        const u32 low = __byte_perm(x[4 * i], x[4 * i + 1], 0x62), high = __byte_perm(x[4 * i + 2], x[4 * i + 3], 0x62);
-        const u32 four = __byte_perm(low, high, 0x5410);
-        flags |= (i < 4 ? four >> (4 - i) : four << (i - 4)) & 0x01010101u << i;
-    }
-    return flags;
-}
 
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) filter(
     const u32* __restrict__ queries, const u32* __restrict__ reference, const int* __restrict__ query_weights,
@@ -104,8 +82,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) filter(
         for (int h = 0; h < 2; ++h) {
             const i64 row = first + 64 * m + 8 * h + g, safe = min(row, num_queries - 1);
             const i64 limit = keys_up_to[safe], ties = id_of(limit) - begin;
-            starts[m][h] = ROW_START +
-                (row < num_queries ? 0.5f * (min(distance_of(limit), BITS) - query_weights[safe]) : NEVER);
+            starts[m][h] = row_part(min(distance_of(limit), BITS), query_weights[safe]) + (row < num_queries ? 0 : NEVER);
             last_ties[m][h] = (int)max(-1ll, min(ties, span));
             own[m][h] = query_marks ? query_marks[safe] : 0;
 #pragma unroll
@@ -148,17 +125,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) filter(
             multiply<LEAD>(x, a[m], stage.codes + 16 * place);
         };
         auto test = [&](int place, int m, u32 (&x)[SUMS]) {
-            u32 any[4];
-#pragma unroll
-            for (int i = 0; i < 4; ++i)
-                any[i] = either(either(x[i], x[i + 4], x[i + 8]), either(x[i + 12], x[i + 16], x[i + 20]), x[i + 24] | x[i + 28]);
-            if (!__any_sync(ALL, (either(any[0], any[1], any[2]) | any[3]) & FLAG)) return;
-            u32 hits[1] = {flags_of(x)};
+            if (!any_flag<SUMS>(x)) return;
+            u32 hits = flags_of<SUMS>(x);
             const u32 origin = (u32)(from + place) / WIDTH << 12 | m << 10;
             do {
                 queue.take(hits, origin);
                 if (queue.full()) queue.empty<4>(look);
-            } while (__any_sync(ALL, hits[0] != 0));
+            } while (__any_sync(ALL, hits != 0));
         };
 #pragma unroll 1
         for (int round = 0; round < columns; round += ROUND) {

@@ -60,3 +60,9 @@ __device__ __forceinline__ int distance(const u32* x, const u32* y) {
     }
     return sum;
 }
+
+__device__ __forceinline__ u32 either(u32 x, u32 y, u32 z) {  // in one instruction, which the compiler does not find
+    u32 any;
+    asm("lop3.b32 %0, %1, %2, %3, 0xfe;" : "=r"(any) : "r"(x), "r"(y), "r"(z));
+    return any;
+}

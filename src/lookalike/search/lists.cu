@@ -6,22 +6,22 @@ struct Lists {
     u32* counts;
     i64 capacity;
 
-    // Appends the keys of rows that the filters admit, and returns how many they do not. A list that runs over keeps its
-    // count. Answers from memory are awaited once for all keys.
+    // Appends ids of rows that the filters admit, and returns how many they do not. A list that runs over keeps its
+    // count. Answers from memory are awaited once for all ids.
     template <int COUNT>
-    __device__ __forceinline__ int append(const i64 (&rows)[COUNT], const i64 (&new_keys)[COUNT], u32 valid) const {
+    __device__ __forceinline__ int append(const i64 (&rows)[COUNT], const i64 (&columns)[COUNT], u32 valid) const {
         u32 kept = valid, slots[COUNT];
 #pragma unroll
         for (int i = 0; i < COUNT; ++i)
-            if (filters.shares_label(rows[i], id_of(new_keys[i]))) kept &= ~(1u << i);
+            if (filters.shares_label(rows[i], columns[i])) kept &= ~(1u << i);
         if (filters.exclude_offsets)
             for (int i = 0; i < COUNT; ++i)
-                if (kept >> i & 1 && filters.is_listed(rows[i], id_of(new_keys[i]))) kept &= ~(1u << i);
+                if (kept >> i & 1 && filters.is_listed(rows[i], columns[i])) kept &= ~(1u << i);
 #pragma unroll
         for (int i = 0; i < COUNT; ++i) slots[i] = kept >> i & 1 ? atomicAdd(counts + rows[i], 1u) : ALL;
 #pragma unroll
         for (int i = 0; i < COUNT; ++i)
-            if (slots[i] < capacity) keys[rows[i] * capacity + slots[i]] = new_keys[i];
+            if (slots[i] < capacity) keys[rows[i] * capacity + slots[i]] = columns[i];
         return __popc(valid ^ kept);
     }
 };
@@ -31,14 +31,11 @@ struct Queue {
     u32* const places;
     u32 filled;
 
-    // Takes one hit of each lane that has any, and calls it origin | number of the word << 10 | bit << 5 | lane.
-    template <int WORDS_OF_HITS>
-    __device__ __forceinline__ void take(u32 (&hits)[WORDS_OF_HITS], u32 origin) {
-        const int word = hits[0] || WORDS_OF_HITS == 1 ? 0 : 1;
-        const u32 lane = threadIdx.x % 32, bits = word ? hits[WORDS_OF_HITS - 1] : hits[0], busy = __ballot_sync(ALL, bits != 0);
-        if (bits) places[filled + __popc(busy & ((1u << lane) - 1))] = origin | word << 10 | (__ffs(bits) - 1) << 5 | lane;
-        if (word) hits[WORDS_OF_HITS - 1] = bits & (bits - 1);
-        else hits[0] = bits & (bits - 1);
+    // Takes one hit of each lane that has any, and calls it origin | bit << 5 | lane.
+    __device__ __forceinline__ void take(u32& hits, u32 origin) {
+        const u32 lane = threadIdx.x % 32, busy = __ballot_sync(ALL, hits != 0);
+        if (hits) places[filled + __popc(busy & ((1u << lane) - 1))] = origin | (__ffs(hits) - 1) << 5 | lane;
+        hits &= hits - 1;
         filled += __popc(busy);
     }
 

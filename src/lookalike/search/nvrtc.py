@@ -15,6 +15,7 @@ from lookalike.utils.files import cache_folder, replacing
 
 SOURCES = (  # joined in this order
     "keys.cu",
+    "sums.cu",
     "lists.cu",
     "hamming.cu",
     "scan.cu",

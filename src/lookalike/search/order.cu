@@ -34,13 +34,9 @@ __device__ void write_sorted(i64* room, int size, i64 row, int k, int* distances
     }
 }
 
-// Returns a key of a list, whole. The scan on Hopper appends ids only: it knows that they are within the limit, and would
-// wait for their codes.
-__device__ __forceinline__ i64 whole_key(i64 key, const u32* query, const u32* reference) {
-#ifdef HOPPER
-    key = key_of(distance(query, reference + key * WORDS), key);
-#endif
-    return key;
+// The scan appends ids to lists, because it knows that their rows are within the limit, and would wait for the codes.
+__device__ __forceinline__ i64 measured(i64 id, const u32* query, const u32* reference) {
+    return key_of(distance(query, reference + id * WORDS), id);
 }
 
 // Sorts keys of a warp, PER of each lane; bitonic, in registers. Key i is keys[i % PER] of lane i / PER.
@@ -92,7 +88,7 @@ __device__ __forceinline__ void write_sorted_by_warp(
         const int place = 32 * i + lane;
         wide[i] = UNLIMITED;
         if (place >= count) continue;
-        wide[i] = whole_key(keys[place], query, reference);
+        wide[i] = measured(keys[place], query, reference);
         nearest = min(nearest, (u32)distance_of(wide[i]));
         farthest = max(farthest, (u32)distance_of(wide[i]));
     }
@@ -121,7 +117,7 @@ __device__ void write_selected_by_block(
     i64* keys, int count, const u32* query, const u32* reference, i64* room, i64 room_size, i64 row, int k,
     int* distances, i64* indices) {
     __shared__ int kept;
-    for (int i = threadIdx.x; i < count; i += blockDim.x) keys[i] = whole_key(keys[i], query, reference);
+    for (int i = threadIdx.x; i < count; i += blockDim.x) keys[i] = measured(keys[i], query, reference);
     __syncthreads();
     if (count <= room_size) {
         for (int i = threadIdx.x; i < count; i += blockDim.x) room[i] = keys[i];

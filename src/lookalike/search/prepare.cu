@@ -21,7 +21,7 @@ extern "C" __global__ void prepare(
     if (i >= padded) return;
     const int weight = i < n ? weight_of(codes + i * WORDS) : 0;
     weights[i] = weight;
-    if (parts) parts[i] = i < n ? part_of(weight) : part_of_none();
+    if (parts) parts[i] = i < n ? column_part(weight) : no_column_part();
     if (!labels || i >= n) return;
     marks[i] = mark_of(labels[i]);
     if (labels[i] >> 32) *wide = 1;

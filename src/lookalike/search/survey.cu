@@ -42,11 +42,11 @@ __device__ __forceinline__ void survey_groups(
             const int2 offset = __ldg(reinterpret_cast<const int2*>(offsets + column + 8 * step + 2 * t));
             int2 mark = {};
             if (MARKED) mark = __ldg(reinterpret_cast<const int2*>(sample_marks + column + 8 * step + 2 * t));
-            int sums[TILES][4] = {};
+            u32 sums[TILES][4] = {};
             multiply_all(sums, a, b);
 #pragma unroll
             for (int i = 0; i < 4 * TILES; ++i) {
-                const int value = sums[i / 4][i % 4] * UNIT + (i % 2 ? offset.y : offset.x);
+                const int value = (int)sums[i / 4][i % 4] * UNIT + (i % 2 ? offset.y : offset.x);
                 if (MARKED) raise_unless(own[i / 4][i % 4 / 2], i % 2 ? mark.y : mark.x, top[i / 4][i % 4], value);
                 else top[i / 4][i % 4] = max(top[i / 4][i % 4], value);
             }

@@ -15,12 +15,6 @@ __device__ __forceinline__ void finish_copies() {
     asm volatile("cp.async.wait_all;\n\tfence.proxy.async.shared::cta;" : : : "memory");
 }
 
-__device__ __forceinline__ u32 either(u32 x, u32 y, u32 z) {  // in one instruction, which the compiler does not find
-    u32 any;
-    asm("lop3.b32 %0, %1, %2, %3, 0xfe;" : "=r"(any) : "r"(x), "r"(y), "r"(z));
-    return any;
-}
-
 // Keeps the compiler from moving accesses to registers across; products in flight may use them.
 __device__ __forceinline__ void hold(u32 (&sums)[SUMS]) {
 #pragma unroll
