@@ -203,7 +203,8 @@ class _Search:
         limits = torch.full((tile,), torch.iinfo(torch.int64).max, device=self.device)
         for rows in _slices(q, tile):
             size = rows.stop - rows.start
-            counts, repairs = torch.zeros(2 * size + 1, dtype=torch.int32, device=self.device).split((size, size + 1))
+            zeros = torch.zeros(2 * size + 1, dtype=torch.int32, device=self.device)  # one launch for both
+            counts, repairs = zeros[:size], zeros[size:]
             if sample is not None:
                 self._limit(rows, sample, keys, limits)
             given = None if bounds is None else bounds[rows]
