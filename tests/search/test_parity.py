@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lookalike import hamming_topk
-from lookalike.search import BACKENDS, answer, cpu
+from lookalike.search import BACKENDS, answer, cpu, matmul
 from lookalike.search.request import checked_request
 
 FAST = [name for name in BACKENDS if name not in ("plain", "cuda")]  # that one has its own file
@@ -223,3 +223,21 @@ def test_narrow_answers_are_the_same(backend, n):
         assert narrow.indices.dtype == torch.int32
         assert torch.equal(narrow.indices.long(), wide.indices)
         assert torch.equal(narrow.distances, wide.distances)
+
+
+def test_matrix_products_of_codes_whose_keys_need_64_bits():
+    codes = torch.randint(0, 256, (12, 1 << 16), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
+    assert_same(*(hamming_topk(codes[:5], codes, 4, backend=name) for name in ("matmul", "plain")))
+
+
+def test_matrix_products_across_tiles(monkeypatch):
+    """Labels and exclude lists fall where tiles of queries and references meet."""
+    monkeypatch.setattr(matmul, "QUERY_TILE", 64)
+    monkeypatch.setattr(matmul, "CPU_QUERIES", 24)
+    monkeypatch.setattr(matmul, "CPU_REFERENCE_TILE", 32)
+    rng = np.random.default_rng(5)
+    codes = torch.from_numpy(rng.integers(0, 256, (7, 3), dtype=np.uint8)[rng.integers(0, 7, 300)])
+    exclude = csr([rng.integers(0, 300, 40) for _ in codes])
+    for k in (3, 31, 32, 200, 400):
+        options = {"query_labels": rng.integers(0, 3, 300), "exclude": exclude}
+        assert_same(*(hamming_topk(codes, codes, k, backend=name, **options) for name in ("matmul", "plain")))
