@@ -63,7 +63,7 @@ def mine_texts(pairs, output, seen=None, **options):
     """Mine from a file of pairs in small cells."""
     with small_cells():
         return mine_hard_negatives(
-            str(pairs), Words(seen), output=output, verbose=False, bits=64, **{"block": BLOCK, **options}
+            str(pairs), Words(seen), output=output, verbose=False, **{"bits": 64, "block": BLOCK, **options}
         )
 
 
