@@ -92,4 +92,3 @@ def test_a_judge_that_returns_something_else_is_refused(pairs, tmp_path, wrong, 
 def test_a_margin_outside_its_range_is_refused(pairs, tmp_path):
     with pytest.raises(ValueError, match="judge_margin must be"):
         mine_texts(pairs, tmp_path / "out.jsonl", judge=Judge(), judge_margin=-0.1)
-

@@ -83,9 +83,12 @@ def test_a_lock_file_that_its_holder_removes_is_not_held_twice(tmp_path, monkeyp
 def test_a_shared_lock_is_shared_and_keeps_others_out(tmp_path):
     folder = tmp_path / "job"
     with locked(folder, shared=True):
-        with locked(folder, shared=True):
-            with pytest.raises(FolderInUseError, match="in use by process"), locked(folder):
-                pass
+        with (
+            locked(folder, shared=True),
+            pytest.raises(FolderInUseError, match="in use by process"),
+            locked(folder),
+        ):
+            pass
         with pytest.raises(FolderInUseError), locked(folder):  # one of the two is left
             pass
     with locked(folder), pytest.raises(FolderInUseError), locked(folder, shared=True):

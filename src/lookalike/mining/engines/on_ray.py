@@ -225,15 +225,17 @@ def _do(cell: Cell, key: str, kept: list[Any], cpus: int) -> None:
         _held.clear()
         _held[key] = _ray().get(kept[0])
     if not _held[key].lacks(cell):  # done by a worker that was lost after it
-        return
+        return None
     deadline = time.monotonic() + PATIENCE
     while True:
         try:
-            return _held[key].do(cell)
+            _held[key].do(cell)
         except FolderInUseError:  # by a worker whose driver was lost, and which has not ended yet
             if time.monotonic() > deadline:
                 raise
             time.sleep(1)
+        else:
+            return
 
 
 def _check_nodes(run: Run) -> None:
