@@ -27,15 +27,15 @@ SAMPLE = 500
 ADDRESS = "127.0.0.2"  # of the nodes of Ray: it rewrites 127.0.0.1
 STORE = 80 << 20  # bytes of a node's object store; cells travel through files
 MINED = """
-import json, resource, sys, time
+import json, sys, time
+from benchmarks import record
 from lookalike.cli import main
 folder, output, *more = sys.argv[1:]
 began, processor = time.perf_counter(), time.process_time()
 files = ["--embeddings", f"{folder}/embeddings.npy", "--labels", f"{folder}/labels.npy", "--output", output]
 main(["mine", *files, *more])
-peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 times = {"seconds": time.perf_counter() - began, "processor_seconds": time.process_time() - processor}
-print(json.dumps({**{name: round(value, 1) for name, value in times.items()}, "peak_bytes": peak}))
+print(json.dumps({**{name: round(value, 1) for name, value in times.items()}, "peak_bytes": record.peak_bytes()}))
 """
 
 
