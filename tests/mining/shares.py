@@ -1,4 +1,4 @@
-"""Mining in processes of its own: shards, runs that are killed, and models that leave a file for every text they see."""
+"""Mining in processes of its own: shards, runs that are killed, and encoders that leave a file for all they see."""
 
 import json
 import multiprocessing

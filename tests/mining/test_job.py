@@ -149,7 +149,7 @@ def test_other_embeddings_are_refused_and_forced(inputs, tmp_path, cells):
     assert output.read_bytes() == (tmp_path / "alone.npy").read_bytes()
 
 
-def test_other_texts_models_and_prompts_are_refused(inputs, tmp_path, model_folder, dataset):
+def test_other_texts_models_and_prompts_are_refused(inputs, tmp_path, model_folder):
     pytest.importorskip("sentence_transformers")
     output = tmp_path / "out.jsonl"
     interrupt(mine_texts, inputs / "pairs.jsonl", output)
@@ -189,7 +189,7 @@ def test_a_store_that_is_damaged_while_the_job_rests_is_encoded_again(inputs, tm
     seen, output, source = tmp_path / "seen", tmp_path / "out.jsonl", inputs / "pairs.jsonl"
     seen.mkdir()
     interrupt(mine_texts, source, output, seen=seen)
-    rows = sorted(output.with_name("out.jsonl.cache").glob("document-*/rows.bin"))[0]
+    rows = min(output.with_name("out.jsonl.cache").glob("document-*/rows.bin"))
     whole = rows.read_bytes()
     if damage == "gone":
         rows.unlink()

@@ -79,7 +79,7 @@ def test_an_object_with_predict_judges_the_same(pairs, tmp_path):
         (lambda pairs: torch.ones(len(pairs), 2), r"got \[\d+, 2\]\."),
         (lambda pairs: [float("nan")] * len(pairs), r"with NaN or infinity\."),
         (lambda pairs: [float("inf")] * len(pairs), r"with NaN or infinity\."),
-        (lambda pairs: None, "got NoneType"),
+        (lambda _: None, "got NoneType"),
         (lambda pairs: ["yes"] * len(pairs), "got list"),
     ],
 )

@@ -50,9 +50,9 @@ def test_rows_have_unit_length_and_a_model_stays_what_it_is(model):
         (lambda texts: np.ones((len(texts), 8), np.int8), TypeError, r"must return floats \[n, dim\], got torch.int8"),
         (lambda texts: np.ones((len(texts) + 1, 8)), ValueError, r"one vector per text, \[\d+, dim\], got \[\d+, 8\]"),
         (lambda texts: np.ones(len(texts)), ValueError, r"must return one vector per text, .* got \[\d+\]"),
-        (lambda texts: None, TypeError, r"must return floats \[n, dim\], got NoneType"),
+        (lambda _: None, TypeError, r"must return floats \[n, dim\], got NoneType"),
         (lambda texts: ["a"] * len(texts), TypeError, r"must return floats \[n, dim\], got list"),
-        (lambda texts: {"x": 1}, TypeError, r"must return floats \[n, dim\], got dict"),
+        (lambda _: {"x": 1}, TypeError, r"must return floats \[n, dim\], got dict"),
         (lambda texts: np.full((len(texts), 8), np.nan), ValueError, "returns NaN or infinity for the text"),
     ],
 )

@@ -1,5 +1,6 @@
 """Codes -> candidates -> filters -> negatives, against a plain loop over all references."""
 
+import itertools
 import math
 import random
 from dataclasses import replace
@@ -45,7 +46,7 @@ def mined(codes, filters, selection=None, exclude=None, **options):
 
 def _ascending(lists):
     offsets, ids = (each.tolist() for each in lists)
-    return make_lists([sorted({*ids[a:b]}) for a, b in zip(offsets, offsets[1:], strict=False)])
+    return make_lists([sorted({*ids[a:b]}) for a, b in itertools.pairwise(offsets)])
 
 
 def cosine(a, b):

@@ -99,7 +99,7 @@ def test_a_driver_that_was_killed_resumes_and_computes_nothing_twice(folder, don
     mine_texts(folder / "pairs.jsonl", tmp_path / "killed")
     assert rows_of(folder / "ray" / "killed") == rows_of(tmp_path / "killed")
     assert len(encoded(folder / "seen-twice")) == 126
-    before, after = (
+    _before, after = (
         [json.loads(line)[0] for line in (folder / name).read_text().splitlines()]
         for name in ("log-before", "log-after")
     )

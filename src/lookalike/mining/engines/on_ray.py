@@ -225,7 +225,7 @@ def _do(cell: Cell, key: str, kept: list[Any], cpus: int) -> None:
         _held.clear()
         _held[key] = _ray().get(kept[0])
     if not _held[key].lacks(cell):  # done by a worker that was lost after it
-        return None
+        return
     deadline = time.monotonic() + PATIENCE
     while True:
         try:
