@@ -22,6 +22,7 @@ def main(folder):
     os.environ["WATCHED"] = str(folder / "watched")
     (folder / "watched").mkdir()
     (folder / "seen").mkdir()
+    whole_chunks()
     from tests.mining.shares import mine_rows, mine_texts
 
     nodes = Nodes()
@@ -55,6 +56,7 @@ class Nodes:
 
     def __init__(self):
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        import ray
         from ray.cluster_utils import Cluster
 
         options = {"num_cpus": 1, "node_ip_address": ADDRESS, "object_store_memory": STORE}
@@ -62,6 +64,7 @@ class Nodes:
         self.cluster = Cluster(initialize_head=True, head_node_args=head)
         self._add = lambda: self.cluster.add_node(**options)
         self.other = self._add()
+        ray.init(address=self.cluster.address, log_to_driver=False)  # once: workers that have torch loaded are kept
 
     def engine(self):
         from lookalike.mining import OnRay
@@ -89,6 +92,14 @@ class Nodes:
             killer.join()
         self.other = self._add()
         self.cluster.wait_for_nodes()
+
+
+def whole_chunks():
+    """Leave stores as they are: workers know nothing of chunks that are made smaller here."""
+    from lookalike.mining.store import Store
+    from tests.mining import shares
+
+    shares.CHUNK = Store.CHUNK
 
 
 @contextmanager
@@ -143,6 +154,8 @@ def killed_driver(folder, nodes):
 
 def drive(address, *arguments):
     from lookalike.mining import OnRay
+
+    whole_chunks()
     from tests.mining.shares import mine_texts
 
     with watched_runs():
