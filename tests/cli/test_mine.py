@@ -326,7 +326,7 @@ def test_the_bar_moves_with_every_batch(source, model_folder, monkeypatch, wrote
     advanced = {}
 
     @contextmanager
-    def recorded(description, total, pieces, *, shown):
+    def recorded(description, total, _pieces, *, shown):
         assert shown
         steps = advanced[description] = []
         yield SimpleNamespace(advance=steps.append, count=lambda: None)

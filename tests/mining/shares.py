@@ -1,4 +1,4 @@
-"""Mining in processes of its own: shards, runs that are killed, and models that leave a file for every text they see."""
+"""Mining in processes of its own: shards, runs that are killed, and encoders that leave a file for all they see."""
 
 import json
 import multiprocessing
@@ -63,7 +63,7 @@ def mine_texts(pairs, output, seen=None, **options):
     """Mine from a file of pairs in small cells."""
     with small_cells():
         return mine_hard_negatives(
-            str(pairs), Words(seen), output=output, verbose=False, bits=64, **{"block": BLOCK, **options}
+            str(pairs), Words(seen), output=output, verbose=False, **{"bits": 64, "block": BLOCK, **options}
         )
 
 

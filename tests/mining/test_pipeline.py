@@ -1,5 +1,6 @@
 """Codes -> candidates -> filters -> negatives, against a plain loop over all references."""
 
+import itertools
 import math
 import random
 from dataclasses import replace
@@ -45,7 +46,7 @@ def mined(codes, filters, selection=None, exclude=None, **options):
 
 def _ascending(lists):
     offsets, ids = (each.tolist() for each in lists)
-    return make_lists([sorted({*ids[a:b]}) for a, b in zip(offsets, offsets[1:], strict=False)])
+    return make_lists([sorted({*ids[a:b]}) for a, b in itertools.pairwise(offsets)])
 
 
 def cosine(a, b):
@@ -120,7 +121,7 @@ def test_what_a_judge_takes_for_positives_is_dropped_before_the_filters(codes):
 
     indices, _, (part,) = mined(codes, Filters(range_max=30), judge=Even())
     assert bool((indices[indices >= 0] % 2 == 1).all())
-    assert list(part.dropped)[0] == "judge"
+    assert next(iter(part.dropped)) == "judge"
     assert int(part.dropped["judge"].sum()) == len(part.likely.ids) > 0
     assert torch.equal(part.likely.queries.bincount(minlength=N), part.dropped["judge"])
 

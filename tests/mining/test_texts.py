@@ -84,7 +84,7 @@ def test_other_types_are_refused(dataset):
     with pytest.raises(TypeError, match="got DatasetDict; take one of its splits"):
         mine_hard_negatives(datasets.DatasetDict({"train": dataset}), Untouched())
     with pytest.raises(
-        TypeError, match="model must be a SentenceTransformer or the name of one, a function .*, got int"
+        TypeError, match=r"model must be a SentenceTransformer or the name of one, a function .*, got int"
     ):
         mine_hard_negatives(dataset, 5)
     with pytest.raises(FileNotFoundError, match=r"\./no/model: there is no such model folder"):

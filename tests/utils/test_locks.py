@@ -66,18 +66,45 @@ def test_a_lock_file_that_its_holder_removes_is_not_held_twice(tmp_path, monkeyp
     """A process opens the lock file, the holder removes it and lets go, and only then the process takes the lock."""
     take, taken = locks._lock, []
 
-    def late(handle):
+    def late(handle, **how):
         if not taken:
             taken.append(handle)
             (tmp_path / locks.LOCK).unlink()
             (tmp_path / locks.LOCK).write_text("")  # that of a third process
-        take(handle)
+        take(handle, **how)
 
     monkeypatch.setattr(locks, "_lock", late)
     with locked(tmp_path):
         with pytest.raises(FolderInUseError), locked(tmp_path):
             pass
         assert (tmp_path / locks.LOCK).exists()
+
+
+def test_a_shared_lock_is_shared_and_keeps_others_out(tmp_path):
+    folder = tmp_path / "job"
+    with locked(folder, shared=True):
+        with (
+            locked(folder, shared=True),
+            pytest.raises(FolderInUseError, match="in use by process"),
+            locked(folder),
+        ):
+            pass
+        with pytest.raises(FolderInUseError), locked(folder):  # one of the two is left
+            pass
+    with locked(folder), pytest.raises(FolderInUseError), locked(folder, shared=True):
+        pass
+    with locked(folder, remove_empty=True):  # what it was shared by has left the files of the lock
+        pass
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_those_that_share_a_lock_leave_each_others_files_alone(tmp_path):
+    """One of them may be about to write its name, while another comes or goes."""
+    with locked(tmp_path, shared=True), replacing(tmp_path / locks.HOLDER) as temporary:
+        with locked(tmp_path, shared=True):
+            pass
+        temporary.write_text("{}")
+    assert (tmp_path / locks.HOLDER).read_text() == "{}"
 
 
 @pytest.mark.usefixtures("holder")

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import zlib
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import safetensors.torch
 from safetensors import SafetensorError
@@ -56,6 +56,7 @@ class Grid:
         itself: Whether the queries are the references.
         encodes: Whether rows have to be encoded before they can be hashed.
         block: Rows that are encoded, hashed and finished together.
+        column: Blocks of references that a query block is compared with in one cell.
 
     Examples:
         >>> grid = Grid(queries=5, references=9, itself=False, encodes=False, block=4)
@@ -68,8 +69,9 @@ class Grid:
     itself: bool
     encodes: bool
     block: int
+    column: int = field(default_factory=lambda: Grid.COLUMN)
 
-    COLUMN = 64  # blocks of references that a query block is compared with in one cell
+    COLUMN: ClassVar = 64
 
     def cells(self, stage: Stage) -> list[Cell]:
         """List the cells of a stage in the order in which one process does them."""
@@ -81,7 +83,7 @@ class Grid:
         elif stage == "search":  # column by column: what a query found in one bounds the search of the next
             found = [
                 Cell(stage, "query", rows, columns)
-                for columns in ranges(self.references, self.COLUMN * self.block)
+                for columns in ranges(self.references, self.column * self.block)
                 for rows in ranges(self.queries, self.block)
             ]
         else:
@@ -90,7 +92,7 @@ class Grid:
 
     def searches(self, rows: range) -> list[Cell]:
         """List the searches of the queries of a finish."""
-        return [Cell("search", "query", rows, columns) for columns in ranges(self.references, self.COLUMN * self.block)]
+        return [Cell("search", "query", rows, columns) for columns in ranges(self.references, self.column * self.block)]
 
 
 def default_block(queries: int) -> int:

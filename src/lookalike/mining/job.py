@@ -73,7 +73,7 @@ class Job:
             changed = [name for name in {**before, **now} if before.get(name) != now.get(name)]
             if changed:
                 raise ValueError(
-                    f"{self.folder} holds an unfinished job with {_listed(changed)} "
+                    f"{self.folder} holds an unfinished job with different {_listed(changed)} "
                     f"({_difference(before, now, changed)}); give the same as then to resume it, begin anew with "
                     "force=True, or choose another output."
                 )
@@ -198,7 +198,7 @@ def _tidy(job: Job, *, done: bool) -> None:
 
 
 def _listed(names: list[str]) -> str:
-    return "another " + " and another ".join(names)
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
 def _difference(before: dict[str, Any], now: dict[str, Any], changed: list[str]) -> str:

@@ -79,7 +79,12 @@ class Judge:
                 if hasattr(self.given, "predict")
                 else self.given(texts)
             )
-            judged = torch.as_tensor(found).float().cpu()
+            try:
+                judged = torch.as_tensor(found).detach().float().cpu()
+            except (TypeError, ValueError, RuntimeError):
+                raise ValueError(
+                    f"the judge must return one finite score per pair, [{len(texts)}], got {type(found).__name__}."
+                ) from None
             if judged.shape != (len(texts),) or not bool(torch.isfinite(judged).all()):
                 raise ValueError(
                     f"the judge must return one finite score per pair, [{len(texts)}], got {list(judged.shape)}"
@@ -92,7 +97,8 @@ class Judge:
 def likely_path(output: Path) -> Path:
     """Return the file of likely positives that belongs to an output: beside it, or in its folder."""
     name = "likely_positives.jsonl"
-    return output.with_name(f"{output.stem}.{name}") if output.suffix else output / name
+    is_file = output.suffix and not output.is_dir()  # a folder that is not complete yet has a suffix as well
+    return output.with_name(f"{output.stem}.{name}") if is_file else output / name
 
 
 def write_likely(path: Path, queries: TextFile, corpus: TextFile, parts: Iterable[Part]) -> int:

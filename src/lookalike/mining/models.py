@@ -57,7 +57,12 @@ class AnyEncoder:
         """
         found = encode(texts)
         lists = isinstance(found, list | tuple) and len(found) > 0 and np.ndim(_plain(found[0])) > 1
-        x = torch.empty(0, 0, 0) if lists else torch.as_tensor(np.asarray(_plain(found)))
+        try:
+            x = torch.empty(0, 0, 0) if lists else torch.as_tensor(np.asarray(_plain(found)))
+        except (TypeError, ValueError):
+            raise TypeError(
+                f"the encoder {self.name} must return floats [n, dim], got {type(found).__name__}."
+            ) from None
         if x.ndim == 3:
             raise ValueError(
                 f"the encoder {self.name} returns several vectors per text, and mining compares one of each: pool "
@@ -100,7 +105,7 @@ def as_model(given: Any) -> Any:
     """
     if isinstance(given, str | AnyEncoder) or all(hasattr(given, name) for name in OF_THE_LIBRARY):
         return given
-    if callable(getattr(given, "encode", None)) or (callable(given) and not isinstance(given, type)):
+    if not isinstance(given, type) and (callable(getattr(given, "encode", None)) or callable(given)):
         return AnyEncoder(given)
     raise TypeError(
         "model must be a SentenceTransformer or the name of one, a function that encodes a list of texts, or an object "

@@ -70,7 +70,7 @@ def test_one_after_another_they_leave_the_files_of_one_process(work, tmp_path):
     assert not output.with_name(f"{name}.cache").exists()
 
 
-def test_side_by_side_no_cell_is_done_twice(work, inputs, tmp_path):
+def test_side_by_side_no_cell_is_done_twice(work, tmp_path):
     function, source, name, options = work
     (tmp_path / "alone").mkdir()
     (tmp_path / "shared").mkdir()
@@ -90,7 +90,7 @@ def test_side_by_side_no_cell_is_done_twice(work, inputs, tmp_path):
     function(source, output, engine=Merge(), **options)
     assert rows_of(output.parent) == rows_of(tmp_path / "alone")
     done = [line for line in log.read_text().splitlines() if not line.startswith("hash")]
-    assert len(done) == len(set(done)) >= 10
+    assert len(done) == len(set(done)) >= 8
     if function is mine_texts:
         assert len(encoded(seen)) == 126
 
@@ -121,7 +121,7 @@ def test_a_shard_that_runs_is_not_started_twice_nor_merged(work, tmp_path):
         function(source, output, engine=Shard(1, SHARDS), **options)  # others go on
         child.kill()
         child.wait()
-        with pytest.raises(UnfinishedError, match="cells .* are missing"):
+        with pytest.raises(UnfinishedError, match=r"cells .* are missing"):
             function(source, output, engine=Merge(), **options)
     for number in (2, 3):
         run = run_function(_mined, function, source, output, {**options, "engine": Shard(number, SHARDS)})
@@ -140,7 +140,7 @@ def test_one_process_finishes_what_shards_began(inputs, tmp_path):
     assert not (tmp_path / "out.npy.cache").exists()
 
 
-@pytest.mark.parametrize("text", ["", "3", "0/3", "4/3", "3/", "/3", "-1/3", "1/3/4", "a/b", "1.5/2", "²/3"])  # noqa: RUF001
+@pytest.mark.parametrize("text", ["", "3", "0/3", "4/3", "3/", "/3", "-1/3", "1/3/4", "a/b", "1.5/2", "²/3"])
 def test_a_shard_is_written_as_one_of_several(text):
     with pytest.raises(ValueError, match="a shard is written as 3/16, the third of sixteen, got"):
         Shard.parse(text)
@@ -158,7 +158,7 @@ def test_engines_that_cannot_do_what_is_asked_for_are_refused(tmp_path):
             checked_engine(engine, output, unseeded, force=False)
     with pytest.raises(ValueError, match=r"a shard cannot begin anew.*; remove the output and its \.cache"):
         checked_engine(Shard(1, 2), output, top, force=True)
-    with pytest.raises(TypeError, match="engine must be InProcess.*, got 'ray'"):
+    with pytest.raises(TypeError, match=r"engine must be InProcess.*, got 'ray'"):
         checked_engine("ray", output, top, force=False)
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Engine(ABC):
-    """Does the cells of one stage that it owns, in any order. Cells may be done twice: their files come out the same."""
+    """Does cells of one stage, those it owns, in any order. Cells may be done twice: their files come out the same."""
 
     @abstractmethod
     def each(self, run: Run, cells: Sequence[Cell], advance: Callable[[float], None]) -> Iterator[Cell]:

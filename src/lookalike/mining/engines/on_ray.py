@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import time
 from collections import Counter, deque
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ import torch
 
 from lookalike.mining.engines import Engine
 from lookalike.utils.imports import optional_import
+from lookalike.utils.locks import FolderInUseError
 from lookalike.utils.messages import first_line
 
 if TYPE_CHECKING:
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
 
 RETRIES = 10  # of a cell whose worker is lost; a cell that fails by itself is not repeated
 AHEAD = 2  # cells per worker that are submitted before one ends
-PATIENCE = 120.0  # seconds that a node may take to say whether it sees the folder
+PATIENCE = 120.0  # seconds that a node may take to say whether it sees the folder, or to end what nobody waits for
 
 
 @dataclass(frozen=True)
@@ -76,14 +78,15 @@ class OnRay(Engine):
         _check_nodes(run)
         kept = [ray.put(run)]  # in a list, so that each worker fetches it once and not with every cell
         key = f"{run.folder} {run.finished} {kept[0].hex()}"
-        gpus = ray.cluster_resources().get("GPU", 0)
+        nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+        gpus = sum(node.get("GPU", 0) for node in nodes)
         needs: dict[str, Any] = {"num_cpus": self.cpus}
         if gpus and cells[0].stage in ("encode", "search"):
             needs["num_gpus"] = 1
-        total = ray.cluster_resources().get("CPU", 1)
-        workers = max(1, int(gpus) if "num_gpus" in needs else int(total // self.cpus))
-        if self.cpus > total:
-            raise ValueError(f"each cell asks for {self.cpus} processors, but the cluster has {int(total)} in all.")
+        most = max(node.get("CPU", 0) for node in nodes)
+        if self.cpus > most:
+            raise ValueError(f"each cell asks for {self.cpus} processors, but no Ray node has more than {int(most)}.")
+        workers = max(1, int(gpus if "num_gpus" in needs else sum(node.get("CPU", 0) // self.cpus for node in nodes)))
         arguments = key, kept, self.cpus
         if cells[0].stage == "encode":
             pool: _Tasks | _Actors = _Actors(min(workers, len(cells)), needs, arguments)
@@ -223,7 +226,16 @@ def _do(cell: Cell, key: str, kept: list[Any], cpus: int) -> None:
         _held[key] = _ray().get(kept[0])
     if not _held[key].lacks(cell):  # done by a worker that was lost after it
         return
-    _held[key].do(cell)
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        try:
+            _held[key].do(cell)
+        except FolderInUseError:  # by a worker whose driver was lost, and which has not ended yet
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(1)
+        else:
+            return
 
 
 def _check_nodes(run: Run) -> None:

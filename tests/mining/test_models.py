@@ -1,0 +1,82 @@
+"""Any encoder: what is taken for one, and what it must return."""
+
+import numpy as np
+import pytest
+import torch
+
+from lookalike import mine_hard_negatives
+from lookalike.mining.encoding import identify
+from lookalike.mining.models import AnyEncoder, as_model, imported
+from tests.mining.shares import Words, letters
+
+datasets = pytest.importorskip("datasets")
+
+
+class Encodes:
+    def encode(self, texts):
+        return letters(texts).numpy()
+
+
+@pytest.mark.parametrize(
+    "given",
+    [letters, Encodes(), Words(), lambda texts: letters(texts).tolist(), lambda texts: list(letters(texts)),
+     lambda texts: list(letters(texts).numpy()), lambda texts: letters(texts).requires_grad_(),
+     lambda texts: letters(texts).bfloat16().float() * 0 + letters(texts) * 3],
+)  # fmt: skip
+def test_functions_and_objects_with_encode_give_the_same(dataset, given):
+    options = {"verbose": False, "bits": 64}
+    assert (
+        mine_hard_negatives(dataset, given, **options).to_list()
+        == mine_hard_negatives(dataset, letters, **options).to_list()
+    )
+
+
+def test_rows_have_unit_length_and_a_model_stays_what_it_is(model):
+    x = as_model(lambda texts: 7 * letters(texts)).encode_query(["abc", "xyz"])
+    torch.testing.assert_close(x.norm(dim=1), torch.ones(2))
+    assert x.dtype == torch.float32
+    assert as_model(model) is model
+    assert as_model("a name") == "a name"
+    encoder = AnyEncoder(letters)
+    assert as_model(encoder) is encoder
+
+
+@pytest.mark.parametrize(
+    ("wrong", "error", "sentence"),
+    [
+        (lambda texts: np.ones((len(texts), 3, 8)), ValueError, "returns several vectors per text, and mining compar"),
+        (lambda texts: [np.ones((2 + i, 8)) for i, _ in enumerate(texts)], ValueError, "returns several vectors per t"),
+        (lambda texts: [torch.ones(2, 8) for _ in texts], ValueError, "returns several vectors per text"),
+        (lambda texts: np.ones((len(texts), 8), np.int8), TypeError, r"must return floats \[n, dim\], got torch.int8"),
+        (lambda texts: np.ones((len(texts) + 1, 8)), ValueError, r"one vector per text, \[\d+, dim\], got \[\d+, 8\]"),
+        (lambda texts: np.ones(len(texts)), ValueError, r"must return one vector per text, .* got \[\d+\]"),
+        (lambda _: None, TypeError, r"must return floats \[n, dim\], got NoneType"),
+        (lambda texts: ["a"] * len(texts), TypeError, r"must return floats \[n, dim\], got list"),
+        (lambda _: {"x": 1}, TypeError, r"must return floats \[n, dim\], got dict"),
+        (lambda texts: np.full((len(texts), 8), np.nan), ValueError, "returns NaN or infinity for the text"),
+    ],
+)
+def test_what_is_no_embedding_is_refused_in_a_sentence(dataset, wrong, error, sentence):
+    with pytest.raises(error, match=sentence) as caught:
+        mine_hard_negatives(dataset, wrong, verbose=False)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("given", [5, None, Words, object()])
+def test_what_cannot_encode_is_refused(given):
+    with pytest.raises(TypeError, match="model must be a SentenceTransformer or the name of one, a function"):
+        as_model(given)
+
+
+def test_names_tell_encoders_apart():
+    assert identify(as_model(Words())) == "words"
+    assert identify(as_model(letters)) == "letters"
+    assert identify(as_model(Encodes())) == "Encodes"
+
+
+def test_what_a_name_imports():
+    assert imported("tests.mining.shares:letters") is letters
+    assert isinstance(imported("tests.mining.shares:Words"), Words)
+    for name in ("tests.mining.shares:nothing", "no.such.module:f", "tests:"):
+        with pytest.raises(ValueError, match="names nothing that can be imported"):
+            imported(name)
