@@ -482,8 +482,9 @@ def _mine_million() -> str:
     note = (
         f"{settings['rows']:,} x {settings['dim']} float32 in a file of {settings['bytes'] / 1e9:.2f} GB, clustered, "
         f"about four of a label; {settings['bits']} bits, {settings['threads']} threads on "
-        f"{result['machine']['cores']} cores, load {min(loads):.1f} to {max(loads):.1f} as runs began. Found: of the true "
-        f"{settings['num_negatives']} nearest negatives of {settings['sample']} rows{equal}. From `benchmarks/results/mine_million.json`."
+        f"{result['machine']['cores']} cores, load {min(loads):.1f} to {max(loads):.1f} as runs began. Found: of the "
+        f"true {settings['num_negatives']} nearest negatives of {settings['sample']} rows{equal}. From "
+        "`benchmarks/results/mine_million.json`."
     )
     header = ["mining", "time", "processor time", "peak memory", "found"]
     return f"{markdown(header, rows)}\n\n{note}"

@@ -59,7 +59,7 @@ class Kernels:
             return
         driver = importlib.import_module("cuda.bindings.driver")
         attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-        (error,) = driver.cuKernelSetAttribute(attribute, shared, self._kernels[name]._handle, device)
+        (error,) = driver.cuKernelSetAttribute(attribute, shared, self._kernels[name]._handle, device)  # noqa: SLF001 - has no other
         if int(error):
             raise RuntimeError(f"This GPU does not give a kernel {shared} bytes of shared memory ({error.name}).")
         self._enlarged.add((name, device))
