@@ -11,7 +11,7 @@ import torch
 from lookalike.mining import list_files
 from lookalike.mining.encoding import checksum
 from lookalike.mining.pair_files import open_pair_files, write_pairs
-from lookalike.mining.sources import make_pairs
+from tests.mining.words import make_pairs
 from tests.processes import Child, wait_until
 
 

@@ -93,7 +93,7 @@ def test_neighbours_and_negatives_are_those_of_comparing_everything(tmp_path, mo
         assert not set(there) & out[i]
 
 
-@settings(max_examples=25)
+@settings(max_examples=12)
 @given(data=st.data())
 def test_no_cell_depends_on_blocks_columns_or_order(tmp_path_factory, data):
     folder = tmp_path_factory.mktemp("run")

@@ -5,11 +5,13 @@ from itertools import chain, pairwise
 
 import pytest
 
+from lookalike.data.table_files import read_table
+from lookalike.data.text_pairs import read_text_pairs
 from lookalike.mining import text_sources
 from lookalike.mining.pair_files import write_pairs
-from lookalike.mining.sources import make_pairs, read_pairs
 from lookalike.mining.text_sources import open_corpus, open_pairs, source_identity, text_batches
 from tests.data.miniatures import write_csv, write_parquet
+from tests.mining.words import make_pairs
 
 PAIRS = [(f"question {i % 17}", f"answer {i % 23}") for i in range(40)]
 
@@ -49,7 +51,7 @@ def test_shards_are_read_one_after_another(tmp_path, kind):
 
 def test_batches_are_those_of_the_table(tmp_path):
     path = write_csv(tmp_path / "pairs.csv", ("Question", "Answer"), PAIRS)
-    assert pairs_of(path) == pairs_of(str(path)) == read_pairs(str(path)).pairs == PAIRS
+    assert pairs_of(path) == pairs_of(str(path)) == read_text_pairs(read_table(path)).pairs == PAIRS
     assert open_pairs(path).columns == ("Question", "Answer")
     plain = write_csv(tmp_path / "plain.csv", PAIRS[0], PAIRS[1:])
     assert pairs_of(plain, header=False) == PAIRS

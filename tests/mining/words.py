@@ -2,8 +2,11 @@
 
 import json
 import random
+from collections import Counter
+from types import SimpleNamespace
 
 from benchmarks.kill_mine import WORDS
+from lookalike.utils.lists import make_lists
 
 
 def sentence(rng, length):
@@ -28,3 +31,15 @@ def write_jsonl(path, columns):
 
 def read_jsonl(path):
     return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def make_pairs(anchors, positives, corpus=None):
+    """Collect pairs in memory, as files of pairs should hold them: each text once, those of the corpus first."""
+    texts = list(dict.fromkeys([*(corpus or ()), *positives]))
+    number = {text: i for i, text in enumerate(texts)}
+    answers = {}
+    for anchor, positive in zip(anchors, positives, strict=True):
+        answers.setdefault(anchor, {})[number[positive]] = None
+    lists = make_lists([list(ids) for ids in answers.values()])
+    most = max(Counter(anchors).values())
+    return SimpleNamespace(queries=list(answers), corpus=texts, positives=lists, num_rows=len(anchors), most_rows=most)
