@@ -98,19 +98,14 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, RESIDENT) filter(
                 if (MARKED && own[i / 4][i % 4 / 2] == (i % 2 ? mark.y : mark.x)) sums[i / 4][i % 4] = START_NEVER;
             }
             multiply_all(sums, a, b);
-            constexpr int PART = TILES < 4 ? 4 * TILES : 16;  // sums that are tested together
-            u32 hits = 0;
-#pragma unroll
-            for (int i = 0; i < 4 * TILES / PART; ++i)
-                if (any_flag<PART>(sums[0] + PART * i)) hits |= flags_of<PART>(sums[0] + PART * i) << 4 * i;
+            if (!any_flag<4 * TILES>(sums[0])) continue;
+            u32 hits = flags_of<4 * TILES>(sums[0]);
             const u32 origin = (u32)((chunk - begin) / 8 + group) << 10;
             bool emptied = false;
-            while (__any_sync(ALL, hits != 0)) {
+            do {
                 queue.take(hits, origin);
-                if (!queue.full()) continue;
-                queue.empty<4>(look);
-                emptied = true;
-            }
+                if (queue.full()) queue.empty<4>(look), emptied = true;
+            } while (__any_sync(ALL, hits != 0));
             if (!MARKED && emptied && refusing(chunk + 8 * (group + 1))) groups = group + 1;
         }
         return groups;
