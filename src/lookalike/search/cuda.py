@@ -176,10 +176,10 @@ class _Search:
         self.spare = 0  # excluded rows per query that limits allow for, at most
         if request.exclude is not None:
             self.spare = max(request.k, 2 * len(request.exclude[1]) // request.num_queries)
-        plan = make_plan(request.num_queries, request.num_references, request.k + self.spare, request.memory or MEMORY)
-        if request.memory is None and not _fits(8 * plan.tile * plan.capacity):
-            plan = make_plan(request.num_queries, request.num_references, request.k + self.spare, _affordable(self.device))
-        self.plan = plan
+        sizes = (request.num_queries, request.num_references, request.k + self.spare)
+        self.plan = make_plan(*sizes, request.memory or MEMORY)
+        if request.memory is None and not _fits(8 * self.plan.tile * self.plan.capacity):
+            self.plan = make_plan(*sizes, _affordable(self.device))
         self.wide_labels = torch.zeros(1, dtype=torch.int32, device=self.device)
         shared = request.reference is request.query and request.reference_labels is request.query_labels
         self.reference = self._prepared(request.reference, request.reference_labels, True)
