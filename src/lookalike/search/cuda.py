@@ -195,7 +195,8 @@ class _Search:
         limits = torch.full((tile,), torch.iinfo(torch.int64).max, device=self.device)
         for rows in _slices(q, tile):
             size = rows.stop - rows.start
-            counts, repairs = torch.zeros(2 * size + 1, dtype=torch.int32, device=self.device).split((size, size + 1))
+            zeros = torch.zeros(2 * size + 1, dtype=torch.int32, device=self.device)
+            counts, repairs = zeros[:size], zeros[size:]
             if sample is not None:
                 self._limit(rows, sample, keys, limits)
             self._scan(rows, limits, keys, counts)
@@ -236,7 +237,11 @@ class _Search:
         return Neighbours(distances, indices)
 
     def _limit(self, rows: slice, sample: _Sample, keys: Tensor, limits: Tensor) -> None:
-        """Compute the limits of some queries, using their lists, still empty, for the best of each group."""
+        """Compute the limits of some queries, using their lists, still empty, for the best of each group.
+
+        A limit is a key that the scan, the order and the repair take from `limits`, whoever wrote it: a bound that is
+        known beforehand, beyond which no row of the answer lies, could stand there instead.
+        """
         size, stride = rows.stop - rows.start, 2 * self.plan.capacity
         blocks = -(-size // (16 * self.shape.tiles * self.shape.warps))
         parts = min(GROUPS // 8, -(-8 * self.processors // blocks))
