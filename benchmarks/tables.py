@@ -191,6 +191,26 @@ def _search_streamed() -> str:
     return f"{markdown(['reference', 'queries', 'time', 'pairs per second'], rows)}\n\n{note}"
 
 
+def _profile_gpu() -> str:
+    result = record.read("profile_gpu")
+    gpu, names = result["gpu"], list(dict.fromkeys(name for row in result["search"] for name in row["kernels"]))
+    names = [{"survey_marked": "survey"}.get(name, name) for name in names]
+    rows = [
+        [
+            f"{row['rows']:,}",
+            row["bits"],
+            *(f"{1000 * seconds:.2f}" for seconds in (row["seconds"], *row["kernels"].values())),
+        ]
+        for row in result["search"]
+    ]
+    note = (
+        f"Milliseconds; random codes in themselves, each excluding one other, k = {result['settings']['k']}; "
+        f"{gpu['name']}, CUDA {gpu['cuda']}, torch {result['versions']['torch']}; from "
+        "`benchmarks/results/profile_gpu.json`."
+    )
+    return f"{markdown(['codes', 'bits', 'in all', *(f'`{name}`' for name in names)], rows)}\n\n{note}"
+
+
 def _guard() -> str:
     result = record.read("guard")
     rows = [
@@ -496,6 +516,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "search_gpu": _search_gpu,
     "search_gpu_codes": _search_gpu_codes,
     "search_streamed": _search_streamed,
+    "profile_gpu": _profile_gpu,
     "encode": _encode,
     "guard": _guard,
     "batches": _batches,

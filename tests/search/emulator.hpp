@@ -29,7 +29,7 @@ struct dim3 { unsigned x = 1, y = 1, z = 1; };
 
 dim3 threadIdx, blockIdx, blockDim, gridDim;
 long long* dynamic_memory;
-extern "C" { long long emulated_distances; }  // computed since the host set it to zero
+extern "C" { long long emulated_examined; }  // hits looked up since the host set it to zero
 
 namespace emulator {
 struct Meeting {  // where `size` threads wait for each other

@@ -14,6 +14,9 @@ from lookalike.search import cuda, nvrtc
 
 HERE = Path(__file__).parent
 NAMES = ("prepare", "draw", "survey", "survey_marked", "limits", "filter", "order", "repair")
+# The scan of Hopper is right at every length, not only where it is used.
+HOPPER_SHAPES = {words: cuda.HopperShape(3 if words % 3 == 0 else 2, 1, 1, 256) for words in cuda.SHAPES}
+HOPPER_SHAPES |= {16: cuda.HopperShape(2, 2, 2, 512)} | cuda.HOPPER_SHAPES
 COMPILER = shutil.which("g++")
 
 
@@ -23,16 +26,16 @@ class EmulatedKernels:
     def __init__(self, library):
         self.library = library
         self.repaired = 0  # queries searched again
-        self.examined = 0  # pairs whose distance was computed on its own, repairs excepted
+        self.examined = 0  # hits of scans that were looked up
 
     def launch(self, name, grid, block, *arguments, shared=0):
         if name == "repair":
             self.repaired += int(arguments[6][0])
-        distances = ctypes.c_longlong.in_dll(self.library, "emulated_distances")
-        distances.value = 0
         words = (ctypes.c_longlong * len(arguments))(*map(_word, arguments))
         getattr(self.library, f"emulated_{name}")(*grid, block, ctypes.c_longlong(shared), words)
-        self.examined += distances.value if name == "filter" else 0
+        examined = ctypes.c_longlong.in_dll(self.library, "emulated_examined")
+        self.examined += examined.value
+        examined.value = 0
 
 
 def _word(value):
@@ -55,9 +58,9 @@ def emulated_kernels(macros, folder):
     ):
         source, found = re.subn(rf'asm\("{re.escape(instruction)}.*?\);\n', same + "\n", source, flags=re.DOTALL)
         assert found == 1
-    declared = "int distance(const u32* x, const u32* y) {"
-    assert source.count(declared) == 1
-    source = source.replace(declared, declared + " ++emulated_distances;")
+    looked_up = "u32 kept = valid, slots[COUNT];"
+    assert source.count(looked_up) == 1
+    source = source.replace(looked_up, looked_up + " emulated_examined += __popc(valid);")
     lines = [f'#include "{HERE / "emulator.hpp"}"', source, *(f"EMULATED({name})" for name in NAMES)]
     name = "_".join(str(value) for _, value in macros)
     path = Path(folder) / f"{name}.cpp"
@@ -72,7 +75,9 @@ def emulated_kernels(macros, folder):
 def install(monkeypatch, folder, capability=(8, 0)):
     """Let the `cuda` backend run here: tensors of the CPU, emulated kernels."""
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: capability)
+    monkeypatch.setattr(cuda, "HOPPER_SHAPES", HOPPER_SHAPES)
     monkeypatch.setattr(cuda, "load_kernels", lambda macros, _: emulated_kernels(macros, folder))
+    monkeypatch.setattr(cuda, "_fits", lambda _: False)
     monkeypatch.setattr(cuda, "_affordable", lambda _: 1 << 28)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: type("", (), {"multi_processor_count": 2})())

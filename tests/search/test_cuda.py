@@ -97,15 +97,17 @@ def test_emulated_products_of_every_length(monkeypatch, folder, bits, capability
 
 
 @pytest.mark.parametrize("capability", CAPABILITIES)
+@pytest.mark.parametrize("bits", [128, 768, 1024])
 @pytest.mark.parametrize("deviations", [-2.4, 120.0])
-def test_emulated_repair(monkeypatch, folder, deviations, capability):
+def test_emulated_repair(monkeypatch, folder, deviations, bits, capability):
     """Limits so tight that lists come up short, and so wide that they run over."""
     emulator.install(monkeypatch, folder, capability)
     plan = cuda.make_plan(70, 4099, 12, 1 << 20)
     monkeypatch.setattr(cuda, "DEVIATIONS", deviations)
     monkeypatch.setattr(cuda, "make_plan", lambda *_: plan)
-    asked = awkward("labels", 4099, 128, 12)
+    asked = awkward("labels", 4099, bits, 12)
     search = cuda._Search(asked)
+    search.kernels.repaired = 0
     assert_same(search.run(), plain.topk(asked))
     assert search.kernels.repaired > 30
 
@@ -141,6 +143,28 @@ def test_emulated_lists_that_limits_keep_short_are_complete(monkeypatch, folder,
     assert_same(search.run(), expected)
     assert search.kernels.repaired == 0
     assert (expected.indices == -1).any(1).sum() > 60
+
+
+@pytest.mark.parametrize("capability", CAPABILITIES)
+@pytest.mark.parametrize("bits", [128, 512])
+def test_near_rows_that_labels_leave_out_are_not_looked_up(monkeypatch, folder, bits, capability):
+    """All codes are equal, and half of the rows, which come first, have the label of the queries."""
+    emulator.install(monkeypatch, folder, capability)
+    n, k = 12_000, 12
+    codes, labels = torch.full((n, bits // 8), 3, dtype=torch.uint8), 2 * torch.arange(n) // n
+    search = cuda._Search(checked_request(codes[:130], codes, k, labels=(labels[:130], labels)))
+    search.kernels.examined = search.kernels.repaired = 0
+    assert_same(search.run(), plain.topk(search.request))
+    assert search.kernels.repaired == 0
+    assert search.kernels.examined < 130 * 6000 * 0.6  # a block finds out anew, and blocks are small here
+
+
+def test_labels_of_more_than_32_bits_are_told_apart(monkeypatch, folder):
+    """Labels that differ in their upper halves only."""
+    emulator.install(monkeypatch, folder)
+    codes, labels = torch.full((9000, 16), 3, dtype=torch.uint8), torch.arange(9000) // 4500 * ((1 << 40) + (1 << 8))
+    asked = checked_request(codes[:130], codes, 12, labels=(labels[:130], labels))
+    assert_same(cuda._Search(asked).run(), plain.topk(asked))
 
 
 def repeated(num_distinct, bits, *, odd=False, filters="none"):
@@ -276,7 +300,7 @@ def test_kernels_compile(monkeypatch, tmp_path, words, arch):
     pytest.importorskip("cuda.core", exc_type=ImportError)
     pytest.importorskip("cuda.bindings.nvrtc", exc_type=ImportError)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    macros = cuda.macros_of(words, cuda.HOPPER_SHAPES[words] if arch == "sm_90a" else None)
+    macros = cuda.macros_of(words, emulator.HOPPER_SHAPES[words] if arch == "sm_90a" else None)
     try:
         cubin = nvrtc.cubin_of(macros, arch)
     except RuntimeError as error:  # bindings without the library
@@ -357,6 +381,15 @@ def on_device(asked):
     return Neighbours(found.distances.cpu(), found.indices.cpu())
 
 
+def assert_exact_on_device(monkeypatch, asked):
+    """Answers are right whichever scan there is for this length."""
+    expected = plain.topk(asked)
+    for shapes in ({}, emulator.HOPPER_SHAPES):
+        with monkeypatch.context() as patched:
+            patched.setattr(cuda, "HOPPER_SHAPES", shapes)
+            assert_same(on_device(asked), expected)
+
+
 @pytest.mark.gpu
 @given(search=searches())
 @settings(max_examples=150)
@@ -369,20 +402,18 @@ def test_parity_on_awkward_input(search):
 @pytest.mark.gpu
 @pytest.mark.parametrize("bits", [32, 128, 256, 512, 768, 1024, 1536, 2048])
 @pytest.mark.parametrize("name", AWKWARD)
-def test_device_is_exact(name, bits):
+def test_device_is_exact(monkeypatch, name, bits):
     for n, k in ((4099, 12), (20_001, 33)):
-        asked = awkward(name, n, bits, k)
-        assert_same(on_device(asked), plain.topk(asked))
+        assert_exact_on_device(monkeypatch, awkward(name, n, bits, k))
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("bits", [128, 256, 512, 1024, 2048])
 @pytest.mark.parametrize("filters", ["none", "all labels differ", "few labels", "exclude"])
 @pytest.mark.parametrize("odd", [False, True])
-def test_device_is_exact_on_repeated_codes(bits, filters, odd):
+def test_device_is_exact_on_repeated_codes(monkeypatch, bits, filters, odd):
     for num_distinct in (1, 2, 40):
-        asked = repeated(num_distinct, bits, odd=odd, filters=filters)
-        assert_same(on_device(asked), plain.topk(asked))
+        assert_exact_on_device(monkeypatch, repeated(num_distinct, bits, odd=odd, filters=filters))
 
 
 @pytest.mark.gpu

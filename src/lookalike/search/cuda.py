@@ -60,12 +60,8 @@ class HopperShape(NamedTuple):
     queue: int = 288  # length of a warp's queue of hits
 
 
-HOPPER_SHAPES = {
-    4: HopperShape(2, 2, 2, 2048),
-    8: HopperShape(2, 2, 2, 1024),
-    16: HopperShape(2, 2, 2, 512),
-    24: HopperShape(3, 1, 1, 512),
-    32: HopperShape(4, 1, 1, 512),
+HOPPER_SHAPES = {  # for other lengths, warps on their own are faster there too
+    32: HopperShape(4, 2, 1, 512),
     48: HopperShape(3, 1, 1, 256),
     64: HopperShape(4, 1, 1, 256),
 }
@@ -178,15 +174,17 @@ class _Search:
         self.words = next(words for words in SHAPES if request.bits <= 32 * words)
         self.shape = SHAPES[self.words]
         index = torch.cuda.current_device()
-        self.hopper = HOPPER_SHAPES[self.words] if torch.cuda.get_device_capability(index) == HOPPER else None
+        self.hopper = HOPPER_SHAPES.get(self.words) if torch.cuda.get_device_capability(index) == HOPPER else None
         self.kernels: Kernels = load_kernels(macros_of(self.words, self.hopper), index)
         self.processors = torch.cuda.get_device_properties(index).multi_processor_count
-        memory = _affordable(self.device) if request.memory is None else request.memory
         self.spare = 0  # excluded rows per query that limits allow for, at most
         if request.exclude is not None:
             self.spare = max(request.k, 2 * len(request.exclude[1]) // request.num_queries)
-        asked, scarcer = request.k + self.spare, 1 if request.limits is None else SCARCER
-        self.plan = make_plan(request.num_queries, request.num_references, asked, memory, scarcer)
+        scarcer = 1 if request.limits is None else SCARCER
+        sizes = (request.num_queries, request.num_references, request.k + self.spare)
+        self.plan = make_plan(*sizes, request.memory or MEMORY, scarcer)
+        if request.memory is None and not _fits(8 * self.plan.tile * self.plan.capacity):
+            self.plan = make_plan(*sizes, _affordable(self.device), scarcer)
         self.wide_labels = torch.zeros(1, dtype=torch.int32, device=self.device)
         shared = request.reference is request.query and request.reference_labels is request.query_labels
         self.reference = self._prepared(request.reference, request.reference_labels, True)
@@ -250,7 +248,11 @@ class _Search:
         return Neighbours(distances, indices)
 
     def _limit(self, rows: slice, sample: _Sample, keys: Tensor, limits: Tensor) -> None:
-        """Compute the limits of some queries, using their lists, still empty, for the best of each group."""
+        """Compute the limits of some queries, using their lists, still empty, for the best of each group.
+
+        A limit is a key that the scan, the order and the repair take from `limits`, whoever wrote it: a bound that is
+        known beforehand, beyond which no row of the answer lies, could stand there instead.
+        """
         size, stride = rows.stop - rows.start, 2 * self.plan.capacity
         blocks = -(-size // (16 * self.shape.tiles * self.shape.warps))
         parts = min(GROUPS // 8, -(-8 * self.processors // blocks))
@@ -380,9 +382,14 @@ def _part(column: Tensor | None, rows: slice) -> Tensor | None:
 
 
 def _affordable(device: torch.device) -> int:
-    """Return the bytes of working memory to use: at most half of what is free."""
+    """Return the bytes of working memory to use: at most half of what is free, or reserved by torch and free."""
     unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
     return min(MEMORY, (torch.cuda.mem_get_info(device)[0] + unused) // 2)
+
+
+def _fits(num_bytes: int) -> bool:
+    """Return whether this is at most half of the memory that nobody has; torch's own accounts take longer to read."""
+    return num_bytes <= torch.cuda.mem_get_info()[0] // 2
 
 
 def _stream(device: torch.device) -> int:

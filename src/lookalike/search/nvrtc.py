@@ -59,7 +59,8 @@ class Kernels:
             return
         driver = importlib.import_module("cuda.bindings.driver")
         attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-        (error,) = driver.cuKernelSetAttribute(attribute, shared, self._kernels[name]._handle, device)  # noqa: SLF001 - has no other
+        handle = self._kernels[name]._handle  # noqa: SLF001 - the first versions have no public one
+        (error,) = driver.cuKernelSetAttribute(attribute, shared, handle, device)
         if int(error):
             raise RuntimeError(f"This GPU does not give a kernel {shared} bytes of shared memory ({error.name}).")
         self._enlarged.add((name, device))

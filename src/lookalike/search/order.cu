@@ -177,6 +177,28 @@ extern "C" __global__ void __launch_bounds__(128) order(
 
 constexpr int THREADS_OF_REPAIR = 1024;
 
+// Returns the distance of a code to row `first` + lane, or to the last row. Lanes read 16 bytes each of the same rows side
+// by side, and pass the sums on to the lanes that want them.
+__device__ __forceinline__ int distance_by_warp(const u32* code, const u32* reference, i64 first, i64 num_rows) {
+    constexpr int SHARE = WORDS / 4, AT_ONCE = 32 / SHARE;  // lanes per row, rows at a time
+    const int lane = threadIdx.x % 32;
+    if constexpr (32 % SHARE) return distance(code, reference + min(first + lane, num_rows - 1) * WORDS);
+    const int part = 4 * (lane % SHARE);
+    const uint4 x = *reinterpret_cast<const uint4*>(code + part);
+    u32 found = 0;
+#pragma unroll
+    for (int i = 0; i < SHARE; ++i) {
+        const i64 row = min(first + AT_ONCE * i + lane / SHARE, num_rows - 1);
+        const uint4 y = __ldg(reinterpret_cast<const uint4*>(reference + row * WORDS + part));
+        u32 sum = __popc(x.x ^ y.x) + __popc(x.y ^ y.y) + __popc(x.z ^ y.z) + __popc(x.w ^ y.w);
+#pragma unroll
+        for (int other = 1; other < SHARE; other *= 2) sum += __shfl_xor_sync(ALL, sum, other);
+        const u32 passed = __shfl_sync(ALL, sum, lane % AT_ONCE * SHARE);
+        if (lane / AT_ONCE == i) found = passed;
+    }
+    return (int)found;
+}
+
 // Blocks take queries off the list. A first sweep counts rows by distance, which gives the distance of the k-th; a
 // second keeps all nearer rows and, in order of id, as many at that distance as are still missing. Rows beyond the
 // request's own limit do not count.
@@ -198,8 +220,11 @@ extern "C" __global__ void __launch_bounds__(THREADS_OF_REPAIR) repair(
         for (int i = threadIdx.x; i <= BITS; i += THREADS_OF_REPAIR) histogram[i] = 0;
         if (threadIdx.x == 0) kept = 0;
         __syncthreads();
-        for (i64 column = threadIdx.x; column < num_references; column += THREADS_OF_REPAIR)
-            if (filters.admit(row, column)) atomicAdd(histogram + distance(code, reference + column * WORDS), 1u);
+        for (i64 round = 0; round < rounds; ++round) {
+            const i64 column = THREADS_OF_REPAIR * round + threadIdx.x;
+            const int h = distance_by_warp(code, reference, column - lane, num_references);
+            if (column < num_references && filters.admit(row, column)) atomicAdd(histogram + h, 1u);
+        }
         __syncthreads();
         if (threadIdx.x == 0) {
             const int farthest = bounds ? distance_of(bounds[row]) : BITS;
@@ -212,11 +237,8 @@ extern "C" __global__ void __launch_bounds__(THREADS_OF_REPAIR) repair(
         __syncthreads();
         for (i64 round = 0; round < rounds; ++round) {
             const i64 column = THREADS_OF_REPAIR * round + threadIdx.x;
-            int h = BITS + 1;
-            if (column < num_references) {
-                h = distance(code, reference + column * WORDS);
-                if (h <= level && !filters.admit(row, column)) h = BITS + 1;
-            }
+            int h = distance_by_warp(code, reference, column - lane, num_references);
+            if (column >= num_references || (h <= level && !filters.admit(row, column))) h = BITS + 1;
             if (h < level) room[atomicAdd(&kept, 1)] = key_of(h, column);
             if (missing == 0 || !__syncthreads_or(h == level)) continue;
             const u32 ties = __ballot_sync(ALL, h == level);

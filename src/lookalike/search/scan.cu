@@ -43,7 +43,14 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, RESIDENT) filter(
         refused += lists.append(rows, columns, valid);
     };
 
-    auto scan = [&](i64 chunk, auto choice) {
+    const bool labels_fit = query_marks && !*wide_labels;
+    auto refusing = [&](i64 seen) {
+        return labels_fit && (i64)__reduce_add_sync(ALL, refused) * REFUSAL_COST > (seen - begin) * ROWS;
+    };
+
+    // Scans a chunk from one of its groups of eight columns on and returns the group to continue with. Stops early once it
+    // pays to compare labels first.
+    auto scan = [&](i64 chunk, int from, auto choice) {
         constexpr bool MARKED = decltype(choice)::value;
         u32 starts[TILES][COMPLEMENT ? 4 : 2];
         int own[TILES][2] = {};
@@ -63,14 +70,14 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, RESIDENT) filter(
                 }
                 if (MARKED) own[m][h] = query_marks[safe];
             }
-        const int groups = (int)((min(chunk + CHUNK, end) - chunk + 7) / 8);
+        int groups = (int)((min(chunk + CHUNK, end) - chunk + 7) / 8);
         const u32* const codes = reference + (chunk + g) * WORDS + LOAD * t;
         const int* const column_parts = whole(parts + chunk + 2 * t);
         u32 ahead[2 * SLICES];
         int2 part_ahead = {};
-        load_part(ahead, codes);
-        if (!COMPLEMENT) part_ahead = __ldg(reinterpret_cast<const int2*>(column_parts));
-        for (int group = 0; group < groups; ++group) {
+        load_part(ahead, codes + 8 * WORDS * from);
+        if (!COMPLEMENT) part_ahead = __ldg(reinterpret_cast<const int2*>(column_parts + 8 * from));
+        for (int group = from; group < groups; ++group) {
             u32 b[2 * SLICES];
 #pragma unroll
             for (int i = 0; i < 2 * SLICES; ++i) b[i] = ahead[i];
@@ -94,19 +101,20 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, RESIDENT) filter(
             if (!any_flag<4 * TILES>(sums[0])) continue;
             u32 hits = flags_of<4 * TILES>(sums[0]);
             const u32 origin = (u32)((chunk - begin) / 8 + group) << 10;
+            bool emptied = false;
             do {
                 queue.take(hits, origin);
-                if (queue.full()) queue.empty<4>(look);
+                if (queue.full()) queue.empty<4>(look), emptied = true;
             } while (__any_sync(ALL, hits != 0));
+            if (!MARKED && emptied && refusing(chunk + 8 * (group + 1))) groups = group + 1;
         }
+        return groups;
     };
 
-    const bool labels_fit = query_marks && !*wide_labels;
-    for (i64 chunk = begin; chunk < end; chunk += CHUNK) {
-        const i64 seen = (chunk - begin) * ROWS;
-        if (labels_fit && (i64)__reduce_add_sync(ALL, refused) * REFUSAL_COST > seen) scan(chunk, Choice<true>{});
-        else scan(chunk, Choice<false>{});
-    }
+    for (i64 chunk = begin; chunk < end; chunk += CHUNK)
+        for (int group = 0; chunk + 8 * group < min(chunk + CHUNK, end);)
+            if (refusing(chunk + 8 * group)) group = scan(chunk, group, Choice<true>{});
+            else group = scan(chunk, group, Choice<false>{});
     queue.empty<4>(look);
 }
 #endif
