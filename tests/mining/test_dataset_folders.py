@@ -34,6 +34,16 @@ def test_datasets_reads_the_rows_that_are_returned_otherwise(dataset, model, tmp
     assert not (tmp_path / "mined.cache").exists()
 
 
+def test_datasets_reads_several_shards_as_one(dataset, model, tmp_path, load):
+    folder = tmp_path / "mined"
+    expected = mine_hard_negatives(dataset, model, output_scores=True, verbose=False, block=16)
+    mine_hard_negatives(dataset, model, output_scores=True, verbose=False, block=16, output=folder)
+    files = json.loads((folder / "manifest.json").read_text())["files"]
+    assert [each["path"] for each in files] == [f"data/train-{i:05}-of-00004.parquet" for i in range(4)]
+    assert sum(each["rows"] for each in files) == len(expected)
+    assert load(folder).to_list() == expected.to_list()
+
+
 def test_the_card_says_how_it_was_mined(dataset, model_folder, tmp_path):
     hub = pytest.importorskip("huggingface_hub")
     folder, source = tmp_path / "mined", {"input": str(tmp_path / "pairs.jsonl")}

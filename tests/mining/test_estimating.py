@@ -1,0 +1,73 @@
+"""A dry run measures a few rows, does no cell and leaves nothing; what it counts is what a run does."""
+
+import numpy as np
+import pytest
+
+from lookalike import mine_hard_negatives
+from lookalike.mining import DryRun, Estimate, mine_embeddings
+from lookalike.mining.cells import Grid
+from lookalike.mining.estimating import found_bytes, hint_bytes, spoken_size, spoken_time
+from lookalike.mining.run import Run
+from tests.mining.cells import embeddings
+
+
+@pytest.fixture
+def _no_cell(monkeypatch):
+    def done(_, cell, *__):
+        raise AssertionError(f"did {cell.name}")
+
+    monkeypatch.setattr(Run, "do", done)
+
+
+@pytest.mark.usefixtures("_no_cell")
+def test_embeddings_are_estimated_and_not_mined(tmp_path, capsys):
+    estimate = mine_embeddings(
+        embeddings(100), labels=np.arange(100) // 2, output=tmp_path / "out.npy", engine=DryRun(), block=16, bits=64
+    )
+    assert isinstance(estimate, Estimate)
+    assert {each.stage: (each.cells, each.amount) for each in estimate.stages} == {
+        "hash": (7, 100),
+        "search": (7, 100 * 100),
+        "finish": (7, 100),
+    }
+    assert all(each.rate > 0 for each in estimate.stages)
+    assert estimate.seconds == pytest.approx(sum(each.amount / each.rate for each in estimate.stages))
+    assert estimate.stages[0].disk == 100 * 64 // 8
+    assert list(tmp_path.iterdir()) == []
+    assert capsys.readouterr().out.split()[-3:] == ["Nothing", "was", "mined."]
+
+
+@pytest.mark.usefixtures("_no_cell")
+def test_texts_are_read_and_a_few_are_encoded(dataset, model, tmp_path):
+    pytest.importorskip("sentence_transformers")
+    estimate = mine_hard_negatives(dataset, model, output=tmp_path / "mined", engine=DryRun(), verbose=False)
+    encode = estimate.stages[0]
+    size = 126 * 4 * len(model.encode("bal"))
+    assert (encode.stage, encode.cells, encode.amount, encode.disk) == ("encode", 2, 126, size)
+    assert list(tmp_path.iterdir()) == []
+    bits = mine_hard_negatives(dataset, model, output=tmp_path / "mined", engine=DryRun(), rescore=False, verbose=False)
+    assert bits.stages[0].disk == 126 * 512 // 8
+
+
+def test_later_columns_cost_less_than_the_first():
+    one = Grid(1000, 1000, itself=True, encodes=False, block=1000)
+    many = Grid(1000, 64 * 1000 * 10, itself=False, encodes=False, block=1000)
+    assert found_bytes(one, 64) == 1000 * 64 * 6
+    assert hint_bytes(one, 64) == 0
+    assert found_bytes(one, 64) < found_bytes(many, 64) < 10 * found_bytes(one, 64)
+    assert hint_bytes(many, 64) == 1000 * 64 * 2
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [(0, "under 1 s"), (59.6, "60 s"), (119, "119 s"), (121, "2 min"), (7199, "120 min"), (7200, "2 h")],
+)
+def test_times_are_in_the_unit_that_suits_them(seconds, said):
+    assert spoken_time(seconds) == said
+
+
+@pytest.mark.parametrize(
+    ("size", "said"), [(0, "0 kB"), (1, "1 kB"), (10**6, "1 MB"), (10**9, "1.0 GB"), (2.5e12, "2.5 TB")]
+)
+def test_sizes_are_in_the_unit_that_suits_them(size, said):
+    assert spoken_size(size) == said

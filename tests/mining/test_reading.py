@@ -1,0 +1,67 @@
+"""Pairs are read once: a job that is resumed with the same files does not read them again, and notices others."""
+
+import os
+
+import pytest
+
+from lookalike.mining import reading
+from lookalike.mining.engines import InProcess
+from lookalike.mining.job import Job
+from lookalike.mining.reading import about, read_once
+from lookalike.mining.text_sources import open_pairs
+from tests.mining.words import make_columns, write_jsonl
+
+
+@pytest.fixture
+def source(tmp_path):
+    return write_jsonl(tmp_path / "pairs.jsonl", make_columns())
+
+
+@pytest.fixture
+def job(tmp_path):
+    return Job(tmp_path / "job", None, InProcess(), force=False)
+
+
+def test_files_are_read_once(source, job, monkeypatch):
+    first = read_once(job, open_pairs(source), (), {})
+    assert (first.num_rows, len(first.queries), len(first.corpus)) == (67, 62, 64)
+    with monkeypatch.context() as patched:
+        patched.setattr(reading, "write_pairs", None)
+        again = read_once(job, open_pairs(source), (), {})
+    assert about(again, None) == about(first, None)
+
+
+@pytest.mark.parametrize("change", ["longer", "touched"])
+def test_files_that_may_have_changed_are_read_again(source, job, change):
+    first = about(read_once(job, open_pairs(source), (), {}), None)
+    if change == "longer":
+        with source.open("a") as file:
+            file.write('{"query": "new", "answer": "text"}\n')
+    else:
+        os.utime(source, ns=(0, 0))
+    second = about(read_once(job, open_pairs(source), (), {}), None)
+    assert (first == second) == (change == "touched")
+
+
+def test_a_corpus_without_an_identity_is_read_at_every_start(source, job):
+    texts = iter([["one"], ["two"]])
+    first = read_once(job, open_pairs(source), [next(texts)], None)
+    second = read_once(job, open_pairs(source), [next(texts)], None)
+    assert (first.corpus[0], second.corpus[0]) == ("one", "two")
+
+
+def test_damaged_pairs_are_read_again(source, job):
+    read_once(job, open_pairs(source), (), {})
+    (job.pairs / "queries" / "texts.bin").write_bytes(b"")
+    assert len(read_once(job, open_pairs(source), (), {}).queries) == 62
+
+
+def test_which_text_answers_which_is_told_apart(tmp_path, job):
+    columns = make_columns()
+    first = about(read_once(job, open_pairs(write_jsonl(tmp_path / "a.jsonl", columns)), (), {}), None)
+    answers = columns["answer"]
+    answers[0], answers[1] = answers[1], answers[0]
+    columns["answer"] = answers
+    second = about(read_once(job, open_pairs(write_jsonl(tmp_path / "b.jsonl", columns)), (), {}), None)
+    assert first["queries"] == second["queries"]
+    assert first != second
