@@ -14,9 +14,9 @@ from lookalike.search import cuda, nvrtc
 
 HERE = Path(__file__).parent
 NAMES = ("prepare", "draw", "survey", "survey_marked", "limits", "filter", "order", "repair")
-# The scan of Hopper is right at every length, not only where it is used.
+# Small stages, so that short searches have many.
 HOPPER_SHAPES = {words: cuda.HopperShape(3 if words % 3 == 0 else 2, 1, 1, 256) for words in cuda.SHAPES}
-HOPPER_SHAPES |= {16: cuda.HopperShape(2, 2, 2, 512)} | cuda.HOPPER_SHAPES
+HOPPER_SHAPES[16] = cuda.HopperShape(2, 2, 2, 512)
 COMPILER = shutil.which("g++")
 
 
@@ -76,6 +76,7 @@ def install(monkeypatch, folder, capability=(8, 0)):
     """Let the `cuda` backend run here: tensors of the CPU, emulated kernels."""
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: capability)
     monkeypatch.setattr(cuda, "HOPPER_SHAPES", HOPPER_SHAPES)
+    monkeypatch.setattr(cuda, "HOPPER_FROM", dict.fromkeys(cuda.SHAPES, 0))
     monkeypatch.setattr(cuda, "load_kernels", lambda macros, _: emulated_kernels(macros, folder))
     monkeypatch.setattr(cuda, "_fits", lambda _: False)
     monkeypatch.setattr(cuda, "_affordable", lambda _: 1 << 28)

@@ -300,7 +300,7 @@ def test_kernels_compile(monkeypatch, tmp_path, words, arch):
     pytest.importorskip("cuda.core", exc_type=ImportError)
     pytest.importorskip("cuda.bindings.nvrtc", exc_type=ImportError)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    macros = cuda.macros_of(words, emulator.HOPPER_SHAPES[words] if arch == "sm_90a" else None)
+    macros = cuda.macros_of(words, cuda.HOPPER_SHAPES[words] if arch == "sm_90a" else None)
     try:
         cubin = nvrtc.cubin_of(macros, arch)
     except RuntimeError as error:  # bindings without the library
@@ -384,9 +384,9 @@ def on_device(asked):
 def assert_exact_on_device(monkeypatch, asked):
     """Answers are right whichever scan there is for this length."""
     expected = plain.topk(asked)
-    for shapes in ({}, emulator.HOPPER_SHAPES):
+    for least in (0, 1 << 60):
         with monkeypatch.context() as patched:
-            patched.setattr(cuda, "HOPPER_SHAPES", shapes)
+            patched.setattr(cuda, "HOPPER_FROM", dict.fromkeys(cuda.SHAPES, least))
             assert_same(on_device(asked), expected)
 
 
@@ -469,6 +469,14 @@ def test_device_is_not_waited_for_and_streams_are_kept():
 def test_auto_takes_the_kernels():
     codes = torch.zeros(3000, 16, dtype=torch.uint8, device="cuda")
     assert choice.choose_backend(checked_request(codes, codes, 5)) == "cuda"
+
+
+def test_shared_memory_of_hopper_suffices():
+    """Two stages and the queues, of 227 KiB per multiprocessor, of which each block takes one itself."""
+    for words, shape in cuda.HOPPER_SHAPES.items():
+        stages = 2 * (words // 4 * (16 * shape.stage + 32) + 8 * shape.stage)
+        assert shape.blocks * (stages + 4 * shape.queue * 4 * shape.warpgroups + 1024) <= 228 << 10
+        assert 128 * shape.warpgroups % (16 * (words // 4)) == 0
 
 
 def test_all_sources_are_joined():

@@ -60,11 +60,18 @@ class HopperShape(NamedTuple):
     queue: int = 288  # length of a warp's queue of hits
 
 
-HOPPER_SHAPES = {  # for other lengths, warps on their own are faster there too
+HOPPER_SHAPES = {
+    4: HopperShape(4, 2, 1, 2048),
+    8: HopperShape(4, 2, 1, 1024),
+    16: HopperShape(4, 2, 1, 1024),
+    24: HopperShape(3, 1, 1, 512),
     32: HopperShape(4, 2, 1, 512),
     48: HopperShape(3, 1, 1, 256),
     64: HopperShape(4, 1, 1, 256),
 }
+# Rows from which this scan is faster than that by single warps. Its warps wait for each other's hits: the fewer of the
+# rows are hits, the less.
+HOPPER_FROM = {4: 1 << 24, 8: 1 << 24, 16: 1 << 20, 24: 1 << 20, 32: 0, 48: 0, 64: 0}
 HOPPER = (9, 0)  # the compute capability that has asynchronous products of bits
 MAX_BITS = 32 * max(SHAPES)
 MAX_K = 4096  # neighbours that can be sorted in the shared memory of any device
@@ -174,7 +181,8 @@ class _Search:
         self.words = next(words for words in SHAPES if request.bits <= 32 * words)
         self.shape = SHAPES[self.words]
         index = torch.cuda.current_device()
-        self.hopper = HOPPER_SHAPES.get(self.words) if torch.cuda.get_device_capability(index) == HOPPER else None
+        pays = request.num_references >= HOPPER_FROM[self.words]
+        self.hopper = HOPPER_SHAPES[self.words] if pays and torch.cuda.get_device_capability(index) == HOPPER else None
         self.kernels: Kernels = load_kernels(macros_of(self.words, self.hopper), index)
         self.processors = torch.cuda.get_device_properties(index).multi_processor_count
         self.spare = 0  # excluded rows per query that limits allow for, at most
