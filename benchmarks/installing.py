@@ -21,7 +21,7 @@ USES = {  # extras for users: what each is for, and the page that tells more
     "wandb": ("`--report-to wandb`", "training.md"),
     "trackio": ("`--report-to trackio`", "training.md"),
     "notebooks": ("run the notebooks of the documentation", "install.md"),
-    "all": ("all of these but `cuda` and `notebooks`", "install.md"),
+    "all": ("all of these but `cuda`, `notebooks` and `ray`", "install.md"),
 }
 DEVELOPMENT = ("test", "bench", "dev", "docs")  # extras for a clone; CONTRIBUTING.md
 LARGEST = 6  # packages that have a row of their own

@@ -29,6 +29,7 @@ WRITERS = {
     "msmarco": ["main"],
     "observe": ["main"],
     "plan": ["main"],
+    "profile_gpu": ["main"],
     "quality.__main__": ["tables"],
     "search": ["main"],
     "search_gpu": ["main"],
@@ -151,7 +152,7 @@ def test_streamed_search_is_compared_before_it_is_written(tmp_path, capsys):
         ("on disk", 300),
         ("in host memory", 100),
     ]
-    assert written["estimate"]["read_bytes"] == 100 * 64_000_000_000
+    assert written["estimate"]["read_bytes"] == 1908 * 64_000_000_000 // 8  # a pass per block of 524,288, by 8 GPUs
     assert "1,000,000,000 codes in themselves on 8 GPUs" in capsys.readouterr().out
     assert [path.name for path in tmp_path.iterdir()] == ["streamed.json"]  # the codes are gone
     with pytest.raises(ValueError, match="takes the benchmark at its full size"):
