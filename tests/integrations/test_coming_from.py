@@ -39,6 +39,7 @@ def test_the_loss_of_sentence_transformers(model_folder):
 
 def test_pytorch_metric_learning():
     pytest.importorskip("pytorch_metric_learning")
+    pytest.importorskip("faiss")  # what that library searches with
     before, after, equal = code_of("pytorch-metric-learning")
     exec(before, names := {})
     exec(after, names)

@@ -42,7 +42,6 @@ def in_metric_learning(stream, _):
         lambda stream, folder: train(stream, out=folder),
         lambda stream, _: from_dataset(stream),
         lambda stream, _: from_dataset(datasets.Dataset.from_list(ROWS), stream),
-        lambda stream, _: mine_hard_negatives(stream, None),
         lambda stream, _: InSentenceTransformers()._numbered("", stream, ["label"]),
         in_lightning,
         in_metric_learning,
@@ -53,7 +52,6 @@ def in_metric_learning(stream, _):
         "train",
         "from_dataset",
         "test part",
-        "mine",
         "sentence-transformers",
         "lightning",
         "metric-learning",
@@ -65,6 +63,11 @@ def test_a_stream_is_refused_with_advice(tmp_path, use, kind):
     with pytest.raises(TypeError, match=r"no ids and no length.*Dataset\.from_generator.*lookalike\.StreamBatches"):
         use(stream, tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+def test_mining_reads_streams_of_hugging_face_alone():
+    with pytest.raises(TypeError, match=r"no ids and no length.*Dataset\.from_generator"):
+        mine_hard_negatives(Stream(), "a-model")
 
 
 def test_what_has_rows_by_number_is_no_stream():

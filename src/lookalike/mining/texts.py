@@ -18,6 +18,7 @@ from lookalike.mining.text_sources import TextSource, open_corpus, open_pairs, t
 from lookalike.negatives.filters import Filters
 from lookalike.utils.checks import Range, checked_positive
 from lookalike.utils.imports import optional_import
+from lookalike.utils.lengthless import refuse_stream
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -257,6 +258,8 @@ def _columns(dataset: Any, anchor: str | None, positive: str | None) -> tuple[st
         if (anchor is None) != (positive is None):
             raise ValueError("files need both anchor_column_name and positive_column_name, or neither.")
         return None if anchor is None or positive is None else (anchor, positive)
+    if not hasattr(dataset, "column_names"):
+        refuse_stream("dataset", dataset, "mining needs a data set with named columns")
     if not hasattr(dataset, "column_names") or isinstance(dataset.column_names, dict):
         hint = "take one of its splits" if hasattr(dataset, "column_names") else "make one with Dataset.from_dict"
         raise TypeError(f"dataset must be a datasets.Dataset, got {type(dataset).__name__}; {hint}.")
