@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from tests.mining.cells import embeddings, rows_of
-from tests.mining.shares import encoded, mine_rows, mine_texts
+from tests.mining.shares import BLOCK, encoded, mine_rows, mine_texts
 from tests.mining.words import make_columns, write_jsonl
 
 pytest.importorskip("ray")
@@ -91,7 +91,9 @@ def test_a_node_that_is_lost_while_it_encodes_changes_nothing(folder, done, tmp_
     assert done("a node lost while texts are encoded")
     mine_texts(folder / "pairs.jsonl", tmp_path / "lost")
     assert rows_of(folder / "ray" / "lost") == rows_of(tmp_path / "lost")
-    assert len(encoded(folder / "seen")) == 126
+    texts = encoded(folder / "seen")
+    assert len(set(texts)) == 126
+    assert len(texts) <= 126 + BLOCK  # the node may have encoded its last block, which then nobody has
 
 
 def test_a_driver_that_was_killed_resumes_and_computes_nothing_twice(folder, done, tmp_path):
