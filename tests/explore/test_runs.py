@@ -104,7 +104,7 @@ def test_pairs_show_both_sides(tmp_path):
 
 def test_unfinished_runs_are_refused(run):
     (run / "result.json").unlink()
-    with pytest.raises(ValueError, match="no finished run"):
+    with pytest.raises(ValueError, match=r"no finished run: .* lookalike train --out .*lsh --resume"):
         explored_run(run)
 
 
