@@ -90,6 +90,12 @@ def test_what_cannot_be_embeddings(tmp_path, array, error, sentence):
         load_embeddings(tmp_path / "x.npy", min_rows=5)
 
 
+def test_a_single_row_is_not_a_matter_of_k(tmp_path):
+    np.save(tmp_path / "x.npy", X[:1])
+    with pytest.raises(ValueError, match=r"has 1 row and at least 2 are needed; give more rows\.$"):
+        load_embeddings(tmp_path / "x.npy")
+
+
 @pytest.mark.parametrize("write", [np.save, np.savez, np.savez_compressed])
 @pytest.mark.filterwarnings("ignore")
 def test_damage_is_said_in_one_sentence_whichever_bit_it_flips(tmp_path, write):

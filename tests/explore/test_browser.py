@@ -76,6 +76,10 @@ def test_a_set_of_pairs_says_what_its_queries_are_compared_with(browser, tmp_pat
         browser.show("about:blank", width=1280)
         browser.show(f"{client.address}#suspects", width=1280)
         browser.wait_for("document.querySelector('.intro')?.textContent.includes('their own')")
+        large = "[...item.querySelectorAll('.text:not(.second)')].map((text) => text.textContent)"
+        sides = browser.evaluate(f"{ITEMS}.map((item) => {large})")
+        assert sides
+        assert all(first.startswith("question") and second.startswith("answer") for first, second in sides)
         assert browser.messages == []
 
 

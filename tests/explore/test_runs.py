@@ -10,6 +10,7 @@ import torch
 from lookalike.explore import runs
 from lookalike.explore.mates import Mates
 from lookalike.explore.runs import explored_run
+from lookalike.negatives.same import Marks
 from lookalike.training.run import train
 from lookalike.training.settings import Settings
 from tests.explore.serving import paired_texts, serving
@@ -54,6 +55,23 @@ def test_the_second_start_embeds_nothing_unless_the_model_has_changed(run, monke
     assert explored_run(run, bits=128).neighbours.bits == 128
 
 
+def test_a_run_that_was_trained_with_marks_goes_on_with_their_file(run):
+    file = run.parent / "marks.jsonl"
+    config = json.loads((run / "run.json").read_text())
+    (run / "run.json").write_text(json.dumps(config | {"same_file": str(file)}))
+    assert explored_run(run).marks == run / "same.jsonl"  # the file is gone
+    with Marks(file, samples=explored_run(run).content.n) as marks:
+        marks.mark(0, 20)
+    explored = explored_run(run)
+    assert explored.marks == file
+    with serving(explored) as client:
+        assert 20 in [each["id"] for each in client.json("api/sample/0?k=200")["positives"]]
+    ids = run.parent / "marks.csv"
+    ids.write_text("0,20\n")
+    (run / "run.json").write_text(json.dumps(config | {"same_file": str(ids)}))
+    assert explored_run(run).marks == run / "same.jsonl"  # marks cannot be appended to other files
+
+
 @pytest.mark.parametrize("name", ["lsh", "random"])
 def test_batch_mates_are_those_of_a_composed_epoch(made, name):
     explored = explored_run(made / name)
@@ -86,7 +104,7 @@ def test_pairs_show_both_sides(tmp_path):
 
 def test_unfinished_runs_are_refused(run):
     (run / "result.json").unlink()
-    with pytest.raises(ValueError, match="no finished run"):
+    with pytest.raises(ValueError, match=r"no finished run: .* lookalike train --out .*lsh --resume"):
         explored_run(run)
 
 

@@ -6,6 +6,7 @@ import pytest
 
 from lookalike import mine_hard_negatives
 from lookalike.mining import MiningInterrupted, text_mining
+from lookalike.utils.cards import MODEL, TAG, front_matter
 from lookalike.utils.files import TEMPORARY
 
 pytest.importorskip("sentence_transformers")
@@ -116,6 +117,10 @@ def test_only_a_mined_data_set_is_overwritten(dataset, model, tmp_path):
     with pytest.raises(ValueError, match="is not a mined data set, so it is not overwritten"):
         mine_hard_negatives(dataset, model, verbose=False, output=tmp_path / "mine", force=True)
     assert (tmp_path / "mine" / "thesis.txt").exists()
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "README.md").write_text(front_matter({"tags": [TAG]}, MODEL))
+    with pytest.raises(ValueError, match="is not a mined data set, so it is not overwritten"):
+        mine_hard_negatives(dataset, model, verbose=False, output=tmp_path / "model", force=True)
 
 
 def test_other_libraries_formats_are_files(dataset, model, tmp_path):

@@ -44,6 +44,17 @@ def test_a_mark_is_on_disk_at_once_and_the_last_decision_counts(path):
         assert marks.pairs.tolist() == [[3, 4]]
 
 
+def test_the_order_of_marking_survives_a_restart(path):
+    with Marks(path, samples=50) as marks:
+        for pair in ((40, 12), (3, 4), (1, 2), (12, 40)):  # the first one again
+            marks.mark(*pair)
+        marks.unmark(2, 1)
+        assert marks.in_order == [(3, 4), (12, 40)]
+    with Marks(path, samples=50) as marks:
+        assert marks.in_order == [(3, 4), (12, 40)]
+        assert marks.pairs.tolist() == [[3, 4], [12, 40]]
+
+
 def test_a_query_and_a_reference_keep_their_order(path):
     with Marks(path, samples=5, references=9) as marks:
         marks.mark(4, 8)

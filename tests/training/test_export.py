@@ -9,6 +9,7 @@ import torch
 
 import lookalike
 from lookalike.training.encoders import make_encoder
+from lookalike.utils.cards import DATA_SET, TAG, front_matter
 from tests.training.encoders.test_saving import TEXTS, trained_on_texts
 from tests.training.encoders.tiny import save_image_model, save_text_model
 from tests.training.runs import stopped, trained
@@ -103,9 +104,14 @@ def test_only_an_exported_model_is_overwritten(glyph_run, tmp_path):
     assert not (out / "extra").exists()
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").touch()
-    for holder in (tmp_path / "mine", glyph_run):
-        with pytest.raises(ValueError, match="is not an exported model, so it is not overwritten"):
-            lookalike.export_model(glyph_run, holder, force=True)
+    mined = front_matter({"tags": [TAG]}, DATA_SET)
+    for name, card in (("mined", mined), ("trained", mined.partition("<!--")[0])):  # another trainer's card has our tag
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "README.md").write_text(card)
+    for holder in (tmp_path / "mine", tmp_path / "trained", tmp_path / "mined", glyph_run):
+        for force in (False, True):
+            with pytest.raises(ValueError, match="is not an exported model, so it is not overwritten"):
+                lookalike.export_model(glyph_run, holder, force=force)
 
 
 def test_an_export_that_fails_leaves_nothing(glyph_run, tmp_path, monkeypatch):

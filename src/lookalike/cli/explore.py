@@ -21,7 +21,7 @@ class Options:
     """Texts of the embeddings, to show: one per line, or a table with a column text."""
     images: Path | None = None
     """Images of the embeddings, to show: a folder, in the order of the names, or a file with one path per line."""
-    marks: Annotated[Path | None, Hint(default="same.jsonl in the run, or FILE.same.jsonl")] = None
+    marks: Annotated[Path | None, Hint(default="that of the run, or FILE.same.jsonl")] = None
     """File of pairs that are marked as the same."""
     bits: Annotated[int | None, Hint(default="the run's, or 512")] = None
     """Code length."""

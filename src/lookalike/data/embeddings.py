@@ -95,8 +95,14 @@ def open_embeddings(path: str | os.PathLike[str], *, min_rows: int = 2) -> Array
     if x.dtype.kind != "f":
         raise TypeError(f"{path} must hold floats, got {x.dtype}; codes and labels are not embeddings.")
     if len(x) < min_rows:
-        raise ValueError(f"{path} has {len(x)} rows and at least {min_rows} are needed; give more rows or a smaller k.")
+        raise ValueError(too_few_rows(path, len(x), min_rows))
     return x
+
+
+def too_few_rows(source: Any, rows: int, min_rows: int) -> str:
+    """Return the sentence that says so; fewer than two rows have no neighbours, whatever k is."""
+    advice = "give more rows" if min_rows <= 2 else "give more rows or a smaller k"
+    return f"{source} has {rows} {'row' if rows == 1 else 'rows'} and at least {min_rows} are needed; {advice}."
 
 
 def split_name(path: Path) -> tuple[Path, str | None]:

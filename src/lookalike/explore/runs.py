@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import zipfile
 from dataclasses import fields
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,8 +23,6 @@ from lookalike.utils.files import replacing
 from lookalike.utils.progress import working
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from torch import Tensor
 
     from lookalike.data.retrieval import TrainingPart
@@ -60,7 +59,7 @@ def explored_run(path: Path, *, bits: int | None = None, progress: bool = False)
         title=path.resolve().name,
         content=content,
         neighbours=neighbours,
-        marks=folder.same,
+        marks=_marks(folder, config),
         checksum=data.checksum,
         use=f"lookalike train {config['data']} ... --same",
         compose=lambda: compose_mates(part, settings, neighbours),
@@ -68,6 +67,12 @@ def explored_run(path: Path, *, bits: int | None = None, progress: bool = False)
         "say: what the trained model would meet next.",
         details=[data.description, f"{settings.strategy}, seed {settings.seed}"],
     )
+
+
+def _marks(folder: RunFolder, config: dict[str, Any]) -> Path:
+    """Return the file of marks: the one that the run was trained with goes on, so that one file holds all of them."""
+    used = Path(config.get("same_file") or folder.same)
+    return used if used.suffix.lower() == ".jsonl" and used.is_file() else folder.same
 
 
 def _settings(config: dict[str, Any]) -> Settings:

@@ -42,7 +42,7 @@ class Session:
         n, data = self.content.n, explored.title
         self._marks = Marks(self.marks_path, samples=n, data=data, checksum=explored.checksum)
         self._changing = threading.Lock()
-        self._pairs = dict.fromkeys(map(tuple, self._marks.pairs.tolist()))  # in the order of marking
+        self._pairs = self._marks.in_order
         self._merged = self._merge()
         self._suspects = SuspectSearch(self.neighbours)
         self._mates: Mates | None = None
@@ -134,16 +134,14 @@ class Session:
         """
         with self._changing:
             (self._marks.mark if same else self._marks.unmark)(first, second)
-            pairs, pair = dict(self._pairs), (min(first, second), max(first, second))
-            pairs.pop(pair, None)
-            self._pairs = {**pairs, pair: None} if same else pairs  # replaced, because others may be reading it
+            self._pairs = self._marks.in_order  # replaced, because others may be reading it
             self._merged = self._merge()
         return {"marks": len(self._pairs)}
 
     def marked(self, k: int) -> dict[str, Any]:
         """List the marked pairs, the newest first."""
-        pairs = list(self._pairs)[::-1]
-        shown = [[self.content.describe(int(i)) for i in pair] for pair in pairs[: min(max(k, 1), MOST)]]
+        pairs = self._pairs[::-1]
+        shown = [[self.content.describe(i) for i in pair] for pair in pairs[: min(max(k, 1), MOST)]]
         return {"total": len(pairs), "pairs": [{"first": first, "second": second} for first, second in shown]}
 
     def _merge(self) -> Array:

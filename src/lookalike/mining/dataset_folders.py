@@ -8,7 +8,7 @@ import shutil
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from lookalike.utils.cards import CARD, CITATION, TAG, front_matter, markdown_table, shareable
+from lookalike.utils.cards import CARD, CITATION, DATA_SET, TAG, front_matter, markdown_table, shareable
 from lookalike.utils.files import replacing_folder, writable
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ def _card(name: str, columns: Sequence[str], model: str | None, record: dict[str
         "## Citation",
         f"```bibtex\n{CITATION}\n```",
     ]
-    return front_matter(content) + "\n" + "\n\n".join(sections) + "\n"
+    return front_matter(content, DATA_SET) + "\n" + "\n\n".join(sections) + "\n"
 
 
 def _number(value: float | None) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
-from lookalike.data.embeddings import READERS, open_embeddings, parquet_column, split_name
+from lookalike.data.embeddings import READERS, open_embeddings, parquet_column, split_name, too_few_rows
 from lookalike.data.table_batches import BUFFER
 from lookalike.data.table_files import TABLES, readable_parquet
 from lookalike.mining.rows import FileRows, ShardRows, rows_of
@@ -92,9 +92,7 @@ def embeddings_identity(source: Any) -> dict[str, Any]:
 
 def _long_enough(rows: Rows, source: Any, min_rows: int) -> Rows:
     if rows.shape[0] < min_rows:
-        raise ValueError(
-            f"{source} has {rows.shape[0]} rows and at least {min_rows} are needed; give more rows or a smaller k."
-        )
+        raise ValueError(too_few_rows(source, rows.shape[0], min_rows))
     return rows
 
 

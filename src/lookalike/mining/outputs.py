@@ -16,7 +16,7 @@ from rich.table import Table
 
 from lookalike.mining.pipeline import MISSING
 from lookalike.mining.store import NOTE
-from lookalike.utils.cards import check_replaceable
+from lookalike.utils.cards import DATA_SET, check_replaceable
 from lookalike.utils.files import replacing
 from lookalike.utils.imports import optional_import
 from lookalike.utils.lists import row_numbers
@@ -203,7 +203,7 @@ def interruptible(output: Path | None, kept: Callable[[], str | None]) -> Iterat
 def refuse_existing(path: Path, *, force: bool) -> None:
     """Refuse an output that exists, unless it may be overwritten."""
     if not path.suffix:
-        check_replaceable(path, "a mined data set", "output", force=force)
+        check_replaceable(path, DATA_SET, "output", force=force)
     elif path.exists() and not force:
         work = work_folder(path)
         left = f" {work.name} beside it is from an interrupted run." if any(work.glob(f"*/{NOTE}")) else ""

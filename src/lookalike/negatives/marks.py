@@ -16,6 +16,7 @@ from lookalike.utils.files import writable, write_text
 from lookalike.utils.locks import locked
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from types import TracebackType
 
     from lookalike.utils.arrays import Array
@@ -87,8 +88,8 @@ class Marked(NamedTuple):
     """What a file of marks holds."""
 
     data: Data
-    pairs: set[Pair]
-    """The pairs that are marked as the same, after every decision."""
+    pairs: dict[Pair, None]
+    """The pairs that are marked as the same, after every decision, in the order of marking."""
     size: int
     """Bytes of the file without a last line that was cut off."""
     ends_line: bool
@@ -106,7 +107,7 @@ def read_marks(path: Path) -> Marked:
         raise FileNotFoundError(f"{path}: there is no such file of marks.")
     lines = path.read_bytes().splitlines(keepends=True)
     data = _header(lines[0] if lines else b"", f"{path}, line 1")
-    pairs: set[Pair] = set()
+    pairs: dict[Pair, None] = {}
     size = sum(map(len, lines))
     for number, line in enumerate(lines[1:], 2):
         place = f"{path}, line {number}"
@@ -118,7 +119,7 @@ def read_marks(path: Path) -> Marked:
         data.check_range(first, second, place)
         if data.is_itself(first, second):
             raise ValueError(f"{place}: first and second are both {first}, but two different samples were expected.")
-        (pairs.add if is_same else pairs.discard)(data.pair(first, second))
+        _apply(pairs, data.pair(first, second), is_same=is_same)
     return Marked(data, pairs, size, lines[-1].endswith(b"\n"))
 
 
@@ -155,7 +156,13 @@ def _quoted(line: bytes) -> str:
     return repr(text if len(text) <= LONGEST_QUOTE else text[: LONGEST_QUOTE - 3] + "...") if text else "nothing"
 
 
-def as_pairs(pairs: set[Pair]) -> Array:
+def _apply(pairs: dict[Pair, None], pair: Pair, *, is_same: bool) -> None:
+    pairs.pop(pair, None)
+    if is_same:
+        pairs[pair] = None
+
+
+def as_pairs(pairs: Iterable[Pair]) -> Array:
     """Return pairs in ascending order, int64 [m, 2]."""
     return np.array(sorted(pairs), np.int64).reshape(-1, 2)
 
@@ -226,6 +233,12 @@ class Marks:
         with self._one_at_a_time:
             return as_pairs(self._pairs)
 
+    @property
+    def in_order(self) -> list[Pair]:
+        """The same pairs in the order in which they were marked, the newest last."""
+        with self._one_at_a_time:
+            return list(self._pairs)
+
     def __contains__(self, pair: Pair) -> bool:
         """Return whether two samples are marked as the same, as a pair by itself."""
         return self._data.pair(*pair) in self._pairs
@@ -274,7 +287,7 @@ class Marks:
                 raise ValueError(f"{self.path} is closed: open it again to mark pairs.")
             with writable(self.path.parent):
                 self._append(line.encode())
-            (self._pairs.add if is_same else self._pairs.discard)(self._data.pair(first, second))
+            _apply(self._pairs, self._data.pair(first, second), is_same=is_same)
 
     def _append(self, line: bytes) -> None:
         """Append to the file and wait until the disk has it; after an error the file is as it was."""

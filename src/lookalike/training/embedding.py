@@ -61,7 +61,11 @@ def load_run_model(path: Path, config: dict[str, Any]) -> nn.Module:
     folder = RunFolder(path)
     if not folder.is_finished or not folder.model.is_dir():
         missing = folder.result.name if folder.model.is_dir() else folder.model.name
-        raise ValueError(f"{path} holds no finished run: {missing} is missing; train it to the end with resume=True.")
+        # `resume` is no option of the commands that load a model, so the sentence names the command that has it.
+        raise ValueError(
+            f"{path} holds no finished run: {missing} is missing; train it to the end with "
+            f"lookalike train --out {path} --resume."
+        )
     options = config.get("model_options")
     if not isinstance(options, dict) or not isinstance(options.get("encoder", ""), str):
         raise ValueError(f"{folder.config} is damaged (model_options is {options!r}).")

@@ -9,7 +9,7 @@ from lookalike.training.export_formats import Format, choose_format
 from lookalike.training.model_card import model_card
 from lookalike.training.models import load_model
 from lookalike.training.run_folder import RunFolder
-from lookalike.utils.cards import CARD, check_replaceable
+from lookalike.utils.cards import CARD, MODEL, check_replaceable
 from lookalike.utils.checks import check_choice
 from lookalike.utils.files import remove_leftovers, replacing_folder, room_for, writable
 from lookalike.utils.hub import check_repository, upload
@@ -60,7 +60,7 @@ def export_model(
     """
     check_choice("format", format, get_args(Format))
     folder, target = RunFolder(Path(run).expanduser()), Path(out).expanduser()
-    check_replaceable(target, "an exported model", "out", force=force)
+    check_replaceable(target, MODEL, "out", force=force)
     if push_to_hub is not None:
         check_repository(push_to_hub)
     model = load_model(folder.path, device="cpu")

@@ -10,7 +10,7 @@ from lookalike.training.encoders import model_name
 from lookalike.training.encoders.adapters import OPTIONS as LORA
 from lookalike.training.encoders.prompts import OPTIONS as PROMPTS
 from lookalike.training.export_formats import PLAIN, SENTENCES, Exported, image_size
-from lookalike.utils.cards import CITATION, TAG, front_matter, markdown_table, shareable
+from lookalike.utils.cards import CITATION, MODEL, TAG, front_matter, markdown_table, shareable
 
 if TYPE_CHECKING:
     from torch import nn
@@ -99,7 +99,7 @@ def _front_matter(result: RunResult, chosen: Exported, base: str | None, name: s
     if metrics:
         found = {"task": {"type": task}, "dataset": {"name": data, "type": data}, "metrics": metrics}
         content["model-index"] = [{"name": name.rpartition("/")[2], "results": [found]}]
-    return front_matter(content)
+    return front_matter(content, MODEL)
 
 
 def _results(result: RunResult) -> str:

@@ -11,7 +11,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
 CARD = "README.md"
-TAG = "lookalike"  # of every card, which tells our folders from others
+TAG = "lookalike"
+MODEL, DATA_SET = "an exported model", "a mined data set"  # what folders with a card are
 LICENSE = "# license: say here under which license you share this, such as apache-2.0\n"
 FENCE = "---\n"
 CITATION = """@misc{lookalike,
@@ -20,20 +21,21 @@ CITATION = """@misc{lookalike,
 }"""
 
 
-def front_matter(content: Mapping[str, Any]) -> str:
-    """Return YAML between fences, with a line in which to fill in the license.
+def front_matter(content: Mapping[str, Any], what: str) -> str:
+    """Return YAML between fences, with a line in which to fill in the license, and a comment that says what wrote it.
 
     Examples:
-        >>> print(front_matter({"tags": ["lookalike"]}))
+        >>> print(front_matter({"tags": ["lookalike"]}, MODEL))
         ---
         tags:
         - lookalike
         # license: say here under which license you share this, such as apache-2.0
         ---
+        <!-- Written by lookalike: an exported model. -->
         <BLANKLINE>
     """
     written: str = yaml.safe_dump(dict(content), sort_keys=False, allow_unicode=True)
-    return FENCE + written + LICENSE + FENCE
+    return FENCE + written + LICENSE + FENCE + _signature(what)
 
 
 def markdown_table(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
@@ -70,11 +72,11 @@ def shareable(value: Any) -> Any:
 
 
 def check_replaceable(folder: Path, what: str, argument: str, *, force: bool) -> None:
-    """Refuse a folder that writing a new one would destroy; with `force`, only one that has a card of lookalike is.
+    """Refuse a folder that writing a new one would destroy, unless `force` is given and lookalike wrote the old one.
 
     Args:
         folder: The folder to write.
-        what: What is written to it: "an exported model".
+        what: What is written to it, `MODEL` or `DATA_SET`; nothing else is replaced.
         argument: The argument that names it.
         force: Whether it may be replaced.
 
@@ -87,18 +89,22 @@ def check_replaceable(folder: Path, what: str, argument: str, *, force: bool) ->
         raise ValueError(f"{folder} is a file; choose a folder with {argument}=.")
     if not any(folder.iterdir()):
         return
-    if not force:
-        raise ValueError(f"{folder} exists; force=True overwrites it, {argument}= chooses another folder.")
-    if (folder / ".git").exists() or not _has_card(folder):
+    if (folder / ".git").exists() or not _has_card(folder, what):
         raise ValueError(
             f"{folder} is not {what}, so it is not overwritten: remove it, or choose another folder with {argument}=."
         )
+    if not force:
+        raise ValueError(f"{folder} exists; force=True overwrites it, {argument}= chooses another folder.")
 
 
-def _has_card(folder: Path) -> bool:
+def _has_card(folder: Path, what: str) -> bool:
+    """Return whether the folder's card says that lookalike wrote it; tags would not do, which other cards share."""
     try:
         text = (folder / CARD).read_text(encoding="utf-8")
-        content = yaml.safe_load(text.split(FENCE, 2)[1]) if text.startswith(FENCE) else None
-    except (OSError, ValueError, IndexError, yaml.YAMLError):
+    except (OSError, ValueError):
         return False
-    return isinstance(content, dict) and TAG in (content.get("tags") or [])
+    return text.startswith(FENCE) and f"\n{_signature(what)}" in text
+
+
+def _signature(what: str) -> str:
+    return f"<!-- Written by lookalike: {what}. -->\n"

@@ -75,7 +75,8 @@ function pairItem(pair, index) {
       type: "button", textContent: "Not the same", tabIndex: -1, onclick: () => unmark(pair.first.id, pair.second.id),
     }));
   }
-  const item = make("li", { className: "item pair", dataset: { index } }, side(pair.first), side(pair.second), why);
+  const forward = { towers: Object.keys(about.kinds) }; // the first one's query is near the second one's reference
+  const item = make("li", { className: "item pair", dataset: { index } }, side(pair.first, forward), side(pair.second), why);
   return { item, first: pair.first.id, second: pair.second.id, open: pair.first.id };
 }
 
