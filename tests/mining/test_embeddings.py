@@ -9,7 +9,7 @@ from torch.nn.functional import normalize
 
 from lookalike import Filters
 from lookalike.data.synthetic import clustered_embeddings
-from lookalike.mining import embeddings, mine_embeddings, pipeline, rescoring
+from lookalike.mining import embeddings, mine_embeddings, pipeline, rescoring, run
 from lookalike.utils.lists import make_lists
 
 EVERYTHING = 1000
@@ -51,6 +51,13 @@ def test_labels_are_left_out_and_scores_are_cosines(data):
     assert mined.summary.queries == mined.summary.references == mined.summary.queries_complete == 600
 
 
+def test_one_query_is_enough_where_a_reference_is_searched(data):
+    x, _ = data
+    assert torch.equal(
+        mine(x[:1], x[1:], num_negatives=2).indices, expected(x[:1], x[1:], np.zeros((1, 599), bool), 2)[1]
+    )
+
+
 def test_without_labels_a_row_finds_all_but_itself(data):
     x, _ = data
     for given in (x, torch.from_numpy(x)):
@@ -90,6 +97,16 @@ def test_margins_of_labels_are_measured_from_a_positive_of_the_label(data):
 
 
 @pytest.mark.usefixtures("_several_parts")
+def test_each_row_looks_for_its_positive_once_however_many_blocks_share_its_label(data, monkeypatch):
+    x, labels = data
+    search, asked = run.least_similar_positives, []
+    monkeypatch.setattr(run, "least_similar_positives", lambda *given: (asked.append(len(given[1])), search(*given))[1])
+    blocks = mine(x, labels=labels % 3, filters=Filters(relative_margin=0.1), block=100)
+    assert asked == [100] * 6
+    whole = mine(x, labels=labels % 3, filters=Filters(relative_margin=0.1))
+    assert torch.equal(blocks.indices, whole.indices)
+
+
 def test_excluded_rows_are_no_negatives(data):
     x, labels = data
     first = mine(x, labels=labels, num_negatives=2).indices

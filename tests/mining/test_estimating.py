@@ -1,10 +1,12 @@
 """A dry run measures a few rows, does no cell and leaves nothing; what it counts is what a run does."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from lookalike import mine_hard_negatives
-from lookalike.mining import DryRun, Estimate, mine_embeddings
+from lookalike.mining import DryRun, Estimate, estimating, mine_embeddings
 from lookalike.mining.cells import Grid
 from lookalike.mining.estimating import found_bytes, hint_bytes, spoken_size, spoken_time
 from lookalike.mining.run import Run
@@ -47,6 +49,15 @@ def test_texts_are_read_and_a_few_are_encoded(dataset, model, tmp_path):
     assert list(tmp_path.iterdir()) == []
     bits = mine_hard_negatives(dataset, model, output=tmp_path / "mined", engine=DryRun(), rescore=False, verbose=False)
     assert bits.stages[0].disk == 126 * 512 // 8
+
+
+@pytest.mark.usefixtures("_no_cell")
+def test_candidates_are_read_from_the_rows_themselves(tmp_path, monkeypatch):
+    np.save(tmp_path / "x.npy", embeddings(100))
+    scored = []
+    monkeypatch.setattr(estimating, "list_scores", lambda queries, reference, *_: scored.append((queries, reference)))
+    mine_embeddings(str(tmp_path / "x.npy"), engine=DryRun(), output=tmp_path / "out.npy", bits=64, verbose=False)
+    assert {Path(each.rows.path) for each in scored[0]} == {tmp_path / "x.npy"}
 
 
 def test_later_columns_cost_less_than_the_first():

@@ -1,13 +1,15 @@
 """A job that was stopped resumes where it was: nothing is done twice, and nothing else is taken for it."""
 
+import contextlib
 import json
 import os
 import random
+import shutil
 
 import numpy as np
 import pytest
 
-from lookalike.mining import MiningInterrupted
+from lookalike.mining import DryRun, Merge, MiningInterrupted, Shard, UnfinishedError
 from lookalike.mining.cells import Cell
 from lookalike.mining.run import Run
 from lookalike.utils.locks import FolderInUseError
@@ -147,6 +149,50 @@ def test_other_embeddings_are_refused_and_forced(inputs, tmp_path, cells):
     assert stages(cells) == {"hash", "search", "finish"}
     mine_rows(tmp_path / "x.npy", tmp_path / "alone.npy")
     assert output.read_bytes() == (tmp_path / "alone.npy").read_bytes()
+
+
+def test_a_row_that_is_in_no_sample_is_noticed(inputs, tmp_path, monkeypatch):
+    monkeypatch.setattr("lookalike.mining.embeddings.SAMPLE", 3)
+    shutil.copyfile(inputs / "x.npy", tmp_path / "x.npy")
+    interrupt(mine_rows, tmp_path / "x.npy", tmp_path / "out.npy")
+    x = np.load(tmp_path / "x.npy")
+    x[1] *= -1
+    np.save(tmp_path / "x.npy", x)
+    with pytest.raises(ValueError, match=r"different data \(embeddings: .*, sizes and times of files \w+, now "):
+        mine_rows(tmp_path / "x.npy", tmp_path / "out.npy")
+
+
+@pytest.mark.parametrize("damage", ["flipped", "cut", "gone"])
+def test_rows_that_are_damaged_while_the_job_rests_are_written_again(inputs, tmp_path, cells, damage):
+    output, source = tmp_path / "out", inputs / "pairs.jsonl"
+    for _ in range(2):  # one shard: everything but the output
+        with contextlib.suppress(UnfinishedError):
+            mine_texts(source, output, engine=Shard(1, 1))
+    path = min(output.with_name("out.cache").glob("cells-*/*.parquet"))
+    whole = path.read_bytes()
+    if damage == "gone":
+        path.unlink()
+    else:
+        path.write_bytes(whole[:50] if damage == "cut" else whole[:9] + bytes([whole[9] ^ 1]) + whole[10:])
+    cells.clear()
+    mine_texts(source, output, engine=Merge())
+    assert cells == [path.stem]
+    mine_texts(source, tmp_path / "alone")
+    assert rows_of(output) == rows_of(tmp_path / "alone")
+
+
+def test_a_dry_run_with_force_leaves_what_another_job_has_done(inputs, tmp_path):
+    output = tmp_path / "out.npy"
+    interrupt(mine_rows, inputs / "x.npy", output)
+    before = contents_of_cache(output)
+    np.save(tmp_path / "y.npy", embeddings(40))
+    mine_rows(tmp_path / "y.npy", output, force=True, engine=DryRun())
+    assert contents_of_cache(output) == before
+
+
+def contents_of_cache(output):
+    folder = output.with_name(f"{output.name}.cache")
+    return {path.name: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def test_other_texts_models_and_prompts_are_refused(inputs, tmp_path, model_folder):

@@ -53,6 +53,16 @@ def test_likely_positives_are_dropped_and_written(pairs, tmp_path, name):
         assert all(vowels(text) < lowest(query) for query, text in asked & {*written})
 
 
+def test_likely_positives_of_an_earlier_run_do_not_stay(pairs, tmp_path):
+    output = tmp_path / "out.jsonl"
+    mine_texts(pairs, output, judge=Judge(), judge_margin=0.2)
+    mine_texts(pairs, output, judge=Judge(), judge_margin=0, force=True)
+    mine_texts(pairs, tmp_path / "fresh.jsonl", judge=Judge(), judge_margin=0)
+    assert likely_path(output).read_bytes() == likely_path(tmp_path / "fresh.jsonl").read_bytes()
+    mine_texts(pairs, output, force=True)
+    assert not likely_path(output).exists()
+
+
 def test_only_what_is_as_near_as_the_positives_is_asked_about(pairs, tmp_path):
     few, many = Judge(), Judge()
     mine_texts(pairs, tmp_path / "few.jsonl", judge=few, judge_margin=0)

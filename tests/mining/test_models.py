@@ -6,7 +6,7 @@ import torch
 
 from lookalike import mine_hard_negatives
 from lookalike.mining.encoding import identify
-from lookalike.mining.models import AnyEncoder, as_model, imported
+from lookalike.mining.models import AnyEncoder, OfImages, as_model, imported
 from tests.mining.shares import Words, letters
 
 datasets = pytest.importorskip("datasets")
@@ -72,6 +72,35 @@ def test_names_tell_encoders_apart():
     assert identify(as_model(Words())) == "words"
     assert identify(as_model(letters)) == "letters"
     assert identify(as_model(Encodes())) == "Encodes"
+
+
+class Module(torch.nn.Module):
+    """Encodes with weights of its own, as `letters` does otherwise."""
+
+    def __init__(self, seed):
+        super().__init__()
+        self.linear = torch.nn.Linear(26, 8)
+        generator = torch.Generator().manual_seed(seed)
+        torch.nn.init.normal_(self.linear.weight, generator=generator)
+        torch.nn.init.zeros_(self.linear.bias)
+
+    def encode(self, texts):
+        return self.linear(letters(texts))
+
+
+@pytest.mark.parametrize(
+    "held", [lambda module: module, lambda module: module.encode, lambda module: OfImages(module, 32)]
+)
+def test_weights_tell_modules_apart(held):
+    one, same, other = (identify(as_model(held(Module(seed)))) for seed in (0, 0, 1))
+    assert one == same != other
+
+
+def test_a_module_with_other_weights_takes_nothing_from_the_cache_of_the_first(dataset, tmp_path):
+    options = {"verbose": False, "bits": 64}
+    mine_hard_negatives(dataset, Module(0), cache_folder=tmp_path, **options)
+    found = mine_hard_negatives(dataset, Module(1), cache_folder=tmp_path, **options)
+    assert found.to_list() == mine_hard_negatives(dataset, Module(1), **options).to_list()
 
 
 def test_what_a_name_imports():

@@ -120,6 +120,24 @@ def test_interrupted_it_says_what_is_kept(dataset, model, tmp_path, monkeypatch,
     assert not cache.exists()
 
 
+def test_interrupted_again_it_counts_what_earlier_runs_kept(dataset, model, tmp_path, monkeypatch):
+    output, options = tmp_path / "out.jsonl", {"block": 40, "verbose": False}
+    encode, calls = model.encode_document, []
+
+    def second_fails(*arguments, **more):
+        calls.append(arguments)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return encode(*arguments, **more)
+
+    monkeypatch.setattr(model, "encode_document", second_fails)
+    for kept in (40, 64):
+        with pytest.raises(MiningInterrupted, match=f"Interrupted: {kept} of 126 texts are encoded and kept in "):
+            mine_hard_negatives(dataset, model, output=output, **options)
+        calls.clear()
+        monkeypatch.setattr(model, "encode_query", stopped)
+
+
 def test_interrupted_while_it_writes_it_keeps_what_was_encoded(dataset, model, model_folder, tmp_path, monkeypatch):
     output = tmp_path / "out.jsonl"
     with monkeypatch.context() as patched:
@@ -174,7 +192,7 @@ def test_embeddings_that_are_interrupted_say_which_cells_are_kept(tmp_path, monk
             mine_embeddings(x, **arguments)
         assert not isinstance(caught.value, MiningInterrupted)
     with monkeypatch.context() as patched:
-        patched.setattr(run, "hardest_positives", stopped)  # 3 blocks are hashed and searched
+        patched.setattr(run, "least_similar_positives", stopped)  # 3 blocks are hashed and searched
         with pytest.raises(MiningInterrupted) as caught:
             mine_embeddings(x, output=output, block=16, **arguments)
     kept = f"6 cells are done and kept in {cache_of(output)}; the next run resumes from there."

@@ -8,7 +8,7 @@ from lookalike.mining import reading
 from lookalike.mining.engines import InProcess
 from lookalike.mining.job import Job
 from lookalike.mining.reading import about, read_once
-from lookalike.mining.text_sources import open_pairs
+from lookalike.mining.text_sources import open_corpus, open_pairs
 from tests.mining.words import make_columns, write_jsonl
 
 
@@ -48,6 +48,28 @@ def test_a_corpus_without_an_identity_is_read_at_every_start(source, job):
     first = read_once(job, open_pairs(source), [next(texts)], None)
     second = read_once(job, open_pairs(source), [next(texts)], None)
     assert (first.corpus[0], second.corpus[0]) == ("one", "two")
+
+
+def test_other_columns_of_the_same_files_are_read(tmp_path, source, job):
+    table = write_jsonl(tmp_path / "corpus.jsonl", {"query": ["a", "b"], "answer": ["c", "d"]})
+    firsts = []
+    for columns, column in (("query,answer", "query"), ("answer,query", "query"), ("answer,query", "answer")):
+        corpus = open_corpus(table, column)
+        pairs = read_once(job, open_pairs(source, columns), corpus, corpus.identity)
+        firsts.append((pairs.queries[0], pairs.corpus[0]))
+    assert [text for _, text in firsts] == ["a", "a", "c"]
+    assert firsts[0][0] != firsts[1][0]
+
+
+def test_data_sets_are_read_once_and_streams_at_every_start(source, job, monkeypatch):
+    data = pytest.importorskip("datasets").Dataset.from_dict(make_columns())
+    first = about(read_once(job, open_pairs(data), (), {}), None)
+    with monkeypatch.context() as patched:
+        patched.setattr(reading, "write_pairs", None)
+        assert about(read_once(job, open_pairs(data), (), {}), None) == first
+    for text in ("one", "two"):
+        corpus = open_corpus(data.from_dict({"text": [text]}).to_iterable_dataset())
+        assert read_once(job, open_pairs(source), corpus, corpus.identity).corpus[0] == text
 
 
 def test_damaged_pairs_are_read_again(source, job):

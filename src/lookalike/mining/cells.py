@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zlib
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, BinaryIO, ClassVar, Literal
 
 import safetensors.torch
 from safetensors import SafetensorError
@@ -135,10 +135,25 @@ def read_cell(path: Path) -> dict[str, Tensor] | None:
 def is_whole(path: Path) -> bool:
     """Return whether a cell left its file and the file has its checksum."""
     try:
-        size, checksum = path.stat().st_size - CHECKSUM, 0
+        size = path.stat().st_size - CHECKSUM
         with path.open("rb") as file:
-            for start in range(0, size, READ):
-                checksum = zlib.crc32(file.read(min(READ, size - start)), checksum)
+            checksum = _checksum(file, size)
             return size >= 0 and file.read(CHECKSUM) == checksum.to_bytes(CHECKSUM, "little")
     except OSError:
         return False
+
+
+def checksum_of(path: Path) -> int | None:
+    """Return the checksum of a file that a cell left beside its own; None if it cannot be read."""
+    try:
+        with path.open("rb") as file:
+            return _checksum(file, path.stat().st_size)
+    except OSError:
+        return None
+
+
+def _checksum(file: BinaryIO, size: int) -> int:
+    checksum = 0
+    for start in range(0, size, READ):
+        checksum = zlib.crc32(file.read(min(READ, size - start)), checksum)
+    return checksum

@@ -85,9 +85,11 @@ def open_shards(source: Any, *, cache: str | Path | None = None, min_rows: int =
 
 def embeddings_identity(source: Any) -> dict[str, Any]:
     """Describe the files of embeddings so that a resumed run can tell, without reading them, whether they changed."""
-    if isinstance(source, list | tuple) or not Path(source).is_file():
+    several = isinstance(source, list | tuple)
+    file, _ = (None, None) if several else split_name(Path(source).expanduser())
+    if file is None or not file.is_file():
         return files_identity(find_files(source, SHARDS, "embeddings"))
-    return files_identity(find_files(source, list(READERS), "embeddings"))
+    return files_identity(find_files(file, list(READERS), "embeddings"))
 
 
 def _long_enough(rows: Rows, source: Any, min_rows: int) -> Rows:

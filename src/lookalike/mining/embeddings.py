@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 import zlib
@@ -17,7 +18,7 @@ from torch import Tensor
 from lookalike.data.labels import load_labels
 from lookalike.mining import Search, Selection, Strategy
 from lookalike.mining.cells import Grid, default_block
-from lookalike.mining.embedding_shards import open_shards
+from lookalike.mining.embedding_shards import embeddings_identity, open_shards
 from lookalike.mining.engines import Shard, checked_engine
 from lookalike.mining.estimating import DryRun, Estimate
 from lookalike.mining.formats import writing_ids
@@ -144,7 +145,7 @@ def mine_embeddings(
     path = checked_output(output, (".npy", ".parquet"), force=force)
     engine = checked_engine(engine, path, selection, force=force)
     floats = None if path is None else work_folder(path) / FLOATS
-    queries = NormalizedRows("embeddings", embeddings, min_rows=2, cache=floats)
+    queries = NormalizedRows("embeddings", embeddings, min_rows=2 if reference is None else 1, cache=floats)
     searched = queries if reference is None else NormalizedRows("reference", reference, min_rows=1, cache=floats)
     (n, dim), (m, _) = queries.shape, searched.shape
     if dim != searched.shape[1]:
@@ -206,7 +207,7 @@ def mine_embeddings(
                 given |= {"same": same} if len(marked) else {}
                 source = {name: str(value) if _is_path(value) else None for name, value in given.items()}
                 with writing_ids(path, indices.numpy(), scores.numpy()):
-                    more = {"seconds": time.perf_counter() - began, "rows": n, "source": source}
+                    more: dict[str, Any] = {"seconds": time.perf_counter() - began, "rows": n, "source": source}
                     write_summary(path, summary, selection, filters, search, **more)
         summary.show(console, num_negatives)
         if path is not None:
@@ -225,10 +226,12 @@ class NormalizedRows(UnitRows):
 
     def __init__(self, argument: str, given: Any, *, min_rows: int, cache: Path | None = None) -> None:
         self.name = str(given) if _is_path(given) else argument
+        self._files: dict[str, Any] | None = None  # those that the rows come from
         if isinstance(given, Tensor):
             given = given.detach().cpu().float().numpy()
         if _is_path(given) or (isinstance(given, list | tuple) and all(map(_is_path, given))):
             super().__init__(open_shards(given, cache=cache, min_rows=min_rows))
+            self._files = embeddings_identity(given)
             return
         array = np.asanyarray(given)
         if array.dtype.kind != "f" or array.ndim != 2 or len(array) < min_rows:
@@ -265,10 +268,13 @@ class NormalizedRows(UnitRows):
         )
 
     def identity(self) -> str:
-        """Tell these embeddings from others by their shape and by a sample of their rows."""
+        """Tell these embeddings from others by their shape, by a sample of their rows, and by when files changed."""
         n = self.shape[0]
         sample = self.rows.read(np.linspace(0, n - 1, min(SAMPLE, n)).astype(np.int64))
-        return f"{self.name}, {n:,} x {self.shape[1]}, checksum {zlib.crc32(sample.numpy().data):08x}"
+        about = f"{self.name}, {n:,} x {self.shape[1]}, checksum {zlib.crc32(sample.numpy().data):08x}"
+        if self._files is None:
+            return about
+        return f"{about}, sizes and times of files {zlib.crc32(json.dumps(self._files).encode()):08x}"
 
 
 def _kept(job: Job | None = None) -> str | None:

@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from lookalike.hashing import SignHasher
-from lookalike.mining.cells import Cell, read_cell
+from lookalike.mining.cells import Cell, ranges, read_cell
+from lookalike.mining.models import AnyEncoder
 from lookalike.mining.pipeline import MISSING
 from lookalike.mining.rows import ShardRows
 from lookalike.mining.sources import load_model
@@ -221,6 +222,12 @@ class EncodedTexts:
         store = self._store(rows)
         return all(store.read(j) is not None for j in range(store.num_chunks))
 
+    def done(self) -> Iterator[tuple[tuple[str, int], int]]:
+        """Yield the number of texts of each block that is encoded, in whichever process, as `kept` has it."""
+        for rows in ranges(len(self.texts), self.block):
+            if (self.cells / Cell("encode", self.side, rows).name).exists():
+                yield (self.kind, rows.start), len(rows)
+
     def blocks(self, rows: range) -> Iterator[tuple[slice, Tensor]]:
         """Yield the chunks of a block's store, and which of the block's rows they hold."""
         store = self._store(rows)
@@ -314,7 +321,9 @@ def identify(model: Any) -> str:
     """Tell a model from others: by its weights or, without any, by its name."""
     if hasattr(model, "state_dict"):
         return fingerprint(model)
-    return str(getattr(model, "name", None) or getattr(model, "__qualname__", type(model).__qualname__))
+    name = str(getattr(model, "name", None) or getattr(model, "__qualname__", type(model).__qualname__))
+    module = model.module if isinstance(model, AnyEncoder) else None
+    return name if module is None else f"{name}, weights {fingerprint(module)}"
 
 
 def fingerprint(model: Any) -> str:

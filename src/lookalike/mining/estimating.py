@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import time
+from contextlib import ExitStack
 from dataclasses import dataclass
+from tempfile import NamedTemporaryFile
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,7 +17,7 @@ from lookalike.hashing import SignHasher
 from lookalike.mining.cells import STAGES
 from lookalike.mining.engines import Engine
 from lookalike.mining.rescoring import list_scores
-from lookalike.mining.rows import ArrayRows
+from lookalike.mining.rows import FileRows
 from lookalike.search import hamming_topk, load_kernel, search_device
 from lookalike.search.pages import default_rows
 from lookalike.utils.machine import checked_device
@@ -113,7 +115,7 @@ class DryRun(Engine):
             "encode": encoding[0] if encoding else math.inf,
             "hash": _hashing(dim, search.bits),
             "search": _searching(run, k),
-            "finish": _rescoring(dim, k) if search.rescore else math.inf,
+            "finish": _rescoring(run, dim, k) if search.rescore else math.inf,
         }
         stages = []
         for stage in STAGES:
@@ -179,10 +181,21 @@ def _searching(run: Run, k: int) -> float:
     return _rate(search, queries * references)
 
 
-def _rescoring(dim: int, k: int) -> float:
-    rows = ArrayRows(np.random.default_rng(0).standard_normal((max(k, QUERIES), dim)).astype(np.float32))
-    ids = np.random.default_rng(1).integers(0, rows.shape[0], (QUERIES, k))
-    return _rate(lambda: list_scores(rows, rows, np.arange(QUERIES), ids), QUERIES)
+def _rescoring(run: Run, dim: int, k: int) -> float:
+    """Return queries per second, whose candidates are read from a file, as most of the time goes there."""
+    rng = np.random.default_rng(0)
+    with ExitStack() as stack:
+        if run.grid.encodes:
+            file = stack.enter_context(NamedTemporaryFile(dir=run.folder))
+            n = min(run.grid.references, QUERIES * k)
+            rng.standard_normal((n, dim), np.float32).tofile(file.name)
+            queries: Any = FileRows(file.name, (n, dim), np.float32)
+            reference: Any = queries
+        else:
+            queries, reference = run.sides["query"].floats, run.sides["reference"].floats
+        numbers = rng.integers(0, queries.shape[0], QUERIES)
+        ids = rng.integers(0, reference.shape[0], (QUERIES, k))
+        return _rate(lambda: list_scores(queries, reference, numbers, ids), QUERIES)
 
 
 def _rate(do: Callable[[], Any], amount: int) -> float:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lookalike.mining.engines import Shard
+from lookalike.mining.estimating import DryRun
 from lookalike.mining.outputs import output_version, refuse_existing, scores_path, summary_path, work_folder
 from lookalike.mining.store import remove_stores
 from lookalike.utils.files import remove_leftovers, writable, write_text
@@ -77,7 +78,7 @@ class Job:
                     f"({_difference(before, now, changed)}); give the same as then to resume it, begin anew with "
                     "force=True, or choose another output."
                 )
-        if before != now:
+        if before != now and not isinstance(self.engine, DryRun):  # which leaves what others have done
             self._clear_cells()
             write_text(path, json.dumps(now, indent=1) + "\n")
 

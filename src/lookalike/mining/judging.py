@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ from lookalike.utils.files import replacing, room_for
 from lookalike.utils.lists import row_numbers, take_lists
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
     from torch import Tensor
@@ -101,19 +102,15 @@ def likely_path(output: Path) -> Path:
     return output.with_name(f"{output.stem}.{name}") if is_file else output / name
 
 
-def write_likely(path: Path, queries: TextFile, corpus: TextFile, parts: Iterable[Part]) -> int:
-    """Write the likely positives of all queries, a JSON object per line, and return their number."""
-    number = 0
-    with (
-        room_for(str(path), "make room and run it again"),
-        replacing(path) as temporary,
-        temporary.open("w", encoding="utf-8") as file,
-    ):
-        for likely in (part.likely for part in parts if part.likely is not None):
-            texts = zip(queries.take(likely.queries), corpus.take(likely.ids), strict=True)
-            numbers = zip(*(each.tolist() for each in likely[2:]), strict=True)
-            for (query, text), (score, judged, lowest) in zip(texts, numbers, strict=True):
-                row = {"query": query, "text": text, "score": score, "judged": judged, "lowest_positive": lowest}
-                file.write(json.dumps(row, ensure_ascii=False) + "\n")
-                number += 1
-    return number
+@contextmanager
+def writing_likely(path: Path, queries: TextFile, corpus: TextFile, parts: Iterable[Part]) -> Iterator[None]:
+    """Write the likely positives of all queries, a JSON object per line, and move the file to its place at the end."""
+    with replacing(path) as temporary:
+        with room_for(str(path), "make room and run it again"), temporary.open("w", encoding="utf-8") as file:
+            for likely in (part.likely for part in parts if part.likely is not None):
+                texts = zip(queries.take(likely.queries), corpus.take(likely.ids), strict=True)
+                numbers = zip(*(each.tolist() for each in likely[2:]), strict=True)
+                for (query, text), (score, judged, lowest) in zip(texts, numbers, strict=True):
+                    row = {"query": query, "text": text, "score": score, "judged": judged, "lowest_positive": lowest}
+                    file.write(json.dumps(row, ensure_ascii=False) + "\n")
+        yield

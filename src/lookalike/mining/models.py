@@ -25,8 +25,7 @@ class AnyEncoder:
     Args:
         given: Called with a list of texts, or its `encode` is; returns floats [n, dim]. If it has `encode_query` and
             `encode_document`, those encode queries and references.
-        name: What tells it from other encoders; by default its own name. Another encoder under the same name is noticed
-            by the embeddings that it returns.
+        name: What tells it, besides `module`, from other encoders; by default its own name.
     """
 
     prompts: dict[str, str] = {}  # noqa: RUF012 - stays empty
@@ -39,6 +38,12 @@ class AnyEncoder:
         either = getattr(given, "encode", given)
         self._query: Callable[[list[str]], Any] = getattr(given, "encode_query", either)
         self._document: Callable[[list[str]], Any] = getattr(given, "encode_document", either)
+
+    @property
+    def module(self) -> torch.nn.Module | None:
+        """The module whose weights encode, if there is one to be seen: itself, its method, or one that reads images."""
+        holders = (self.given, getattr(self.given, "__self__", None), getattr(self.given, "encoder", None))
+        return next((each for each in holders if isinstance(each, torch.nn.Module)), None)
 
     def encode_query(self, texts: Sequence[str], **_: Any) -> Tensor:
         """Encode queries."""

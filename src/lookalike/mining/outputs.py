@@ -250,18 +250,25 @@ def summary_record(
 
 
 def write_summary(
-    output: Path, summary: Summary, selection: Selection, filters: Filters, search: Search, **more: Any
+    output: Path,
+    summary: Summary,
+    selection: Selection,
+    filters: Filters,
+    search: Search,
+    *,
+    likely: Path | None = None,
+    **more: Any,
 ) -> None:
     """Write the summary as JSON, last before the output itself takes its place.
 
-    Remove the files that these replace first: a process that is killed in between leaves fewer files, but never the
-    rows of one run with the summary or the scores of another.
+    Remove the files that these replace first, and the likely positives of an earlier run: a process that is killed in
+    between leaves fewer files, but never the rows of one run with the summary or the scores of another.
     """
     whole = summary_record(output, summary, selection, filters, search, **more)
     path = summary_path(output)
     with replacing(path) as temporary:
         temporary.write_text(json.dumps(whole, indent=1, default=str) + "\n", encoding="utf-8")
-        for old in (path, *_files(output)):
+        for old in (path, *_files(output), *([] if likely is None else [likely])):
             old.unlink(missing_ok=True)
 
 

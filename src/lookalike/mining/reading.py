@@ -36,9 +36,10 @@ def read_once(
     Raises:
         ValueError: A text cannot be used; the message names the place.
     """
-    identity = {"pairs": pairs.identity, "corpus": corpus_identity}
+    columns = [list(pairs.columns), list(getattr(corpus, "columns", ()))]  # the same files may be read otherwise
+    identity = {"pairs": pairs.identity, "corpus": corpus_identity, "columns": columns}
     with waiting_for(job.folder / "reading"):
-        if "files" in pairs.identity and corpus_identity is not None:
+        if _tells(pairs.identity) and corpus_identity is not None and (not corpus_identity or _tells(corpus_identity)):
             try:
                 there = open_pair_files(job.pairs)
             except (FileNotFoundError, ValueError):
@@ -47,6 +48,11 @@ def read_once(
                 if there.source == identity:
                     return there
         return write_pairs(job.pairs, pairs, corpus, source=identity)
+
+
+def _tells(identity: dict[str, Any]) -> bool:
+    """Return whether what has this identity is the same whenever it is read: not so a stream, or a name on a hub."""
+    return "files" in identity or identity.get("fingerprint") is not None
 
 
 def about(pairs: PairFiles, exclude: Lists | None) -> dict[str, Any]:

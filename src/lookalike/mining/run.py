@@ -10,10 +10,10 @@ import numpy as np
 import torch
 
 from lookalike.hashing import SignHasher
-from lookalike.mining.cells import Cell, Grid, Stage, is_whole, read_cell, write_cell
+from lookalike.mining.cells import Cell, Grid, Stage, checksum_of, is_whole, read_cell, write_cell
 from lookalike.mining.codes_on_disk import CodeFiles
 from lookalike.mining.pipeline import Likely, Part, joined_parts, sampler
-from lookalike.negatives import hardest_positives
+from lookalike.negatives.positives import least_similar_positives
 from lookalike.negatives.spaces import HAMMING
 from lookalike.search import Neighbours, search_device
 from lookalike.search.pages import Page
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 SAMPLE = 8192  # rows that the mean is computed from
 KEY_BITS = 40  # of the id in a key
+WRITTEN = "checksum of rows"
 
 
 class Side(Protocol):
@@ -119,7 +120,7 @@ class Run:
             path = self.path(cell)
             if not path.exists():
                 missing.append(cell)
-            elif not is_whole(path) or not self._embedded(cell):
+            elif not (is_whole(path) and self._embedded(cell) and self._written(cell)):
                 path.unlink(missing_ok=True)
                 missing.append(cell)
         return missing
@@ -130,6 +131,13 @@ class Run:
             return True
         hashed = Cell("hash", cell.side, cell.rows)
         return self.lacks(hashed) or self.sides[cell.side].holds(cell.rows)
+
+    def _written(self, cell: Cell) -> bool:
+        """Return whether the rows of a finished cell are there, as they were written beside it."""
+        if cell.stage != "finish" or self.writer is None:
+            return True
+        found = read_cell(self.path(cell)) or {}
+        return WRITTEN in found and checksum_of(self.rows_path(cell)) == int(found[WRITTEN])
 
     def lacks(self, cell: Cell) -> bool:
         """Return whether a cell is not done, without reading its file."""
@@ -234,6 +242,7 @@ class Run:
         content = _content(part)
         if self.writer is not None:
             content["rows"] = torch.tensor([self.writer.write(part, self.rows_path(cell))])
+            content[WRITTEN] = torch.tensor([checksum_of(self.rows_path(cell)) or 0])
         write_cell(self.path(cell), content)
 
     @property
@@ -273,10 +282,9 @@ class Run:
         if self.labels is None:
             return none
         ids = torch.isin(self.labels, torch.unique(self.labels[rows.start : rows.stop])).nonzero().flatten()
-        codes = self._codes("reference").take(ids)
-        hardest = hardest_positives(codes, self.labels[ids])[
-            torch.searchsorted(ids, torch.arange(rows.start, rows.stop))
-        ]
+        codes, labels = self._codes("reference").take(ids), self.labels[ids]
+        these = torch.searchsorted(ids, torch.arange(rows.start, rows.stop))  # and not all that share their labels
+        hardest = least_similar_positives(HAMMING, codes[these], labels[these], codes, labels, these)
         there = hardest >= 0
         return torch.cat([none[0][:1], there.cumsum(0)]), ids[hardest[there]]
 

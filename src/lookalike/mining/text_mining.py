@@ -18,7 +18,7 @@ from lookalike.mining.engines.on_ray import OnRay
 from lookalike.mining.estimating import DryRun
 from lookalike.mining.formats import ShardWriter, make_dataset, make_rows, writing_rows
 from lookalike.mining.job import folder_or_temporary, held_job, settings_of
-from lookalike.mining.judging import Judge, likely_path, write_likely
+from lookalike.mining.judging import Judge, likely_path, writing_likely
 from lookalike.mining.outputs import Tally, interruptible, print_written, summary_record, write_summary
 from lookalike.mining.pipeline import Pipeline
 from lookalike.mining.reading import about, read_once
@@ -165,13 +165,14 @@ class TextMining:
                 self.tally.check_any()
                 place, number = stack.enter_context(writing_folder(output, shards)), sum(rows for _, rows in shards)
             if run.pipeline.judge is not None:
-                write_likely(likely_path(place), pairs.queries, pairs.corpus, run.parts())
+                likely = writing_likely(likely_path(place), pairs.queries, pairs.corpus, run.parts())
+                stack.enter_context(likely)
             summary = self.tally.summary(len(pairs.corpus))
             chosen = self.selection, self.filters, self.search
             more: dict[str, Any] = {"seconds": time.perf_counter() - began, "rows": number}
             more |= {"source": self.source, "pairs": pairs.num_rows}
             if output.suffix:
-                write_summary(output, summary, *chosen, **more)
+                write_summary(output, summary, *chosen, likely=likely_path(output), **more)
             else:
                 record = summary_record(output, summary, *chosen, **more)
                 record["output_format"] = self.layout.output_format
@@ -191,7 +192,7 @@ class TextMining:
         """Say what the next run can resume from."""
         if self.cache is None:
             return None
-        kept = {key: number for side in self.sides for key, number in side.kept.items()}
+        kept = {key: number for side in self.sides for key, number in (*side.done(), *side.kept.items())}
         number, total = sum(kept.values()), sum(len(side.texts) for side in self.sides)
         if number:
             return (

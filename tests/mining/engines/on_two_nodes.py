@@ -3,6 +3,7 @@
 python -m tests.mining.engines.on_two_nodes FOLDER
 """
 
+import contextlib
 import json
 import os
 import signal
@@ -35,6 +36,7 @@ def main(folder):
             folder, "encode", mine_texts, folder / "pairs.jsonl", folder / "ray" / "lost", folder / "seen"
         ),
         "a driver that is killed": lambda: killed_driver(folder, nodes),
+        "paths that are relative": lambda: relative(folder, nodes),
         "a mistake": lambda: mistake(folder, nodes),
     }
     results = {}
@@ -160,6 +162,14 @@ def drive(address, *arguments):
 
     with watched_runs():
         mine_texts(*map(Path, arguments), engine=OnRay(address))
+
+
+def relative(folder, nodes):
+    """Mine in a folder that the nodes were not started in."""
+    from tests.mining.shares import mine_rows
+
+    with contextlib.chdir(folder / "ray"):
+        mine_rows(Path("../x.npy"), Path("relative.npy"), engine=nodes.engine())
 
 
 def mistake(folder, nodes):

@@ -109,6 +109,13 @@ def test_a_driver_that_was_killed_resumes_and_computes_nothing_twice(folder, don
     assert len(after) == len(set(after))
 
 
+def test_relative_paths_are_those_of_the_command(folder, done, tmp_path):
+    assert done("paths that are relative")
+    mine_rows(folder / "x.npy", tmp_path / "relative.npy")
+    expected = rows_of(tmp_path)
+    assert expected == {name: (folder / "ray" / name).read_bytes() for name in expected}
+
+
 def test_mistakes_come_back_as_they_are(done):
     row, processors = done("a mistake")
     assert "nan.npy must hold finite embeddings, but row 37 has NaN or infinity" in row

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 import time
 from collections import Counter, deque
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -58,7 +60,7 @@ class OnRay(Engine):
         except (ConnectionError, ValueError, RuntimeError) as error:
             raise ValueError(
                 f"there is no Ray cluster at {self.address!r} ({first_line(error)}); start one with ray start --head, "
-                "or give auto to use this machine alone."
+                "set RAY_AUTH_MODE=token if it asks for a token, or give auto to use this machine alone."
             ) from error
         try:
             yield
@@ -87,7 +89,7 @@ class OnRay(Engine):
         if self.cpus > most:
             raise ValueError(f"each cell asks for {self.cpus} processors, but no Ray node has more than {int(most)}.")
         workers = max(1, int(gpus if "num_gpus" in needs else sum(node.get("CPU", 0) // self.cpus for node in nodes)))
-        arguments = key, kept, self.cpus
+        arguments = key, kept, self.cpus, str(Path.cwd())
         if cells[0].stage == "encode":
             pool: _Tasks | _Actors = _Actors(min(workers, len(cells)), needs, arguments)
         else:
@@ -219,9 +221,13 @@ class _Encoding:
 _held: dict[str, Any] = {}  # the run that this worker last did a cell of
 
 
-def _do(cell: Cell, key: str, kept: list[Any], cpus: int) -> None:
+def _do(cell: Cell, key: str, kept: list[Any], cpus: int, where: str) -> None:
     torch.set_num_threads(cpus)
     if key not in _held:
+        with suppress(OSError):  # a node without that folder still finds everything that has a full path
+            os.chdir(where)  # a cluster may have been started elsewhere, and paths may be relative
+        if where not in sys.path:
+            sys.path.append(where)  # the encoder may be a function of a module in that folder
         _held.clear()
         _held[key] = _ray().get(kept[0])
     if not _held[key].lacks(cell):  # done by a worker that was lost after it
@@ -254,7 +260,7 @@ def _check_nodes(run: Run) -> None:
         if node["Alive"]:
             affinity = strategies.NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
             there = task.options(num_cpus=0, max_retries=0, scheduling_strategy=affinity)
-            asked[there.remote(str(token))] = node["NodeManagerAddress"]
+            asked[there.remote(str(token.absolute()))] = node["NodeManagerAddress"]
     done, _ = ray.wait(list(asked), num_returns=len(asked), timeout=PATIENCE)
     try:
         for reference in done:
