@@ -29,7 +29,10 @@ struct dim3 { unsigned x = 1, y = 1, z = 1; };
 
 dim3 threadIdx, blockIdx, blockDim, gridDim;
 long long* dynamic_memory;
-extern "C" { long long emulated_examined; }  // hits looked up since the host set it to zero
+extern "C" {
+long long emulated_examined;  // hits looked up since the host set it to zero
+long long emulated_backwards;  // whether the last thread goes first: who may go first should not matter
+}
 
 namespace emulator {
 struct Meeting {  // where `size` threads wait for each other
@@ -106,7 +109,8 @@ inline void run_block(unsigned size) {
     }
     for (unsigned left = size; left;) {
         left = 0;
-        for (current = 0; current < size; ++current) {
+        for (unsigned turn = 0; turn < size; ++turn) {
+            current = emulated_backwards ? size - 1 - turn : turn;
             if (threads[current].ended) continue;
             threadIdx.x = current;
             go_on();
@@ -136,7 +140,7 @@ struct Call<kernel> {
 
 inline void launch(void (*kernel)(const long long*), unsigned x, unsigned y, unsigned size, long long bytes,
                    const long long* words) {
-    std::vector<long long> memory(bytes / 8 + 1);
+    std::vector<long long> memory(bytes / 8 + 1, 0x5a5a5a5a5a5a5a5a);  // shared memory begins as rubbish
     dynamic_memory = memory.data();
     gridDim = {x, y}, blockDim = {size}, entry = kernel, entry_arguments = words;
     for (blockIdx.y = 0; blockIdx.y < y; ++blockIdx.y)

@@ -23,6 +23,8 @@ COMPILER = shutil.which("g++")
 class EmulatedKernels:
     """Stands in for `Kernels`, and counts what a search does beside its products."""
 
+    backwards = False  # whether the last thread of a block goes first
+
     def __init__(self, library):
         self.library = library
         self.repaired = 0  # queries searched again
@@ -31,6 +33,7 @@ class EmulatedKernels:
     def launch(self, name, grid, block, *arguments, shared=0):
         if name == "repair":
             self.repaired += int(arguments[6][0])
+        ctypes.c_longlong.in_dll(self.library, "emulated_backwards").value = self.backwards
         words = (ctypes.c_longlong * len(arguments))(*map(_word, arguments))
         getattr(self.library, f"emulated_{name}")(*grid, block, ctypes.c_longlong(shared), words)
         examined = ctypes.c_longlong.in_dll(self.library, "emulated_examined")

@@ -237,6 +237,27 @@ def test_emulated_selection_where_lists_exceed_the_shared_memory(monkeypatch, fo
     assert_same(cuda._Search(asked).run(), plain.topk(asked))
 
 
+@pytest.mark.parametrize("capability", CAPABILITIES)
+@pytest.mark.parametrize(
+    ("name", "n", "k", "deviations"),
+    [
+        ("labels", 4099, 12, -2.4),  # repaired
+        ("exclude, in tiles", 2500, 12, 3.5),
+        ("random", 2100, 600, 120.0),  # lists of all rows, selected from in shared memory
+        ("all codes equal", 2100, 130, 3.5),
+    ],
+)
+def test_any_thread_may_go_first(monkeypatch, folder, name, n, k, deviations, capability):
+    """The last thread goes first, which shows where threads should have waited for each other."""
+    emulator.install(monkeypatch, folder, capability)
+    monkeypatch.setattr(emulator.EmulatedKernels, "backwards", True)
+    asked = awkward(name, n, 128, k)
+    plan = cuda.make_plan(70, n, k, asked.memory or 1 << 20)
+    monkeypatch.setattr(cuda, "DEVIATIONS", deviations)
+    monkeypatch.setattr(cuda, "make_plan", lambda *_: plan)
+    assert_same(cuda._Search(asked).run(), plain.topk(asked))
+
+
 def test_fragments_give_distances():
     """The words each lane loads, multiplied as the PTX manual lays out m16n8k256, are inner products of codes."""
     rng = np.random.default_rng(0)

@@ -1,5 +1,7 @@
 """Every backend returns the arrays of the plain one, on all rows."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 import torch
@@ -8,6 +10,7 @@ from hypothesis import strategies as st
 
 from lookalike import hamming_topk
 from lookalike.search import BACKENDS, answer, cpu, matmul
+from lookalike.search.choice import LONGEST
 from lookalike.search.request import checked_request
 
 FAST = [name for name in BACKENDS if name not in ("plain", "cuda")]  # that one has its own file
@@ -184,6 +187,17 @@ def test_all_codes_equal(backend):
     found = hamming_topk(codes, codes, 40, backend=backend)
     assert (found.distances == 0).all()
     assert (found.indices == torch.arange(40)).all()
+
+
+def test_guessing_a_limit_of_long_codes_takes_little_memory():
+    codes = torch.randint(0, 256, (2100, LONGEST // 8), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
+    request = checked_request(codes, codes, 5)
+    tracemalloc.start()
+    limit = cpu._typical_limit(request, 1, 0.05)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert LONGEST * 0.45 < limit < LONGEST * 0.55
+    assert peak < 8 * codes.nbytes  # not one copy of them per query
 
 
 def test_repeated_searches_agree():

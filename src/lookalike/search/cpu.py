@@ -143,7 +143,7 @@ def _typical_limit(request: Request, stride: int, share: float) -> int:
     some = slice(None, None, max(1, request.num_queries // 64))
     stride *= max(1, request.num_references // (2048 * stride))
     query, reference = request.query[some].numpy()[:64], request.reference[::stride].numpy()
-    distances = np.bitwise_count(query[:, None] ^ reference[None]).sum(-1, dtype=np.int32)
+    distances = np.stack([np.bitwise_count(row ^ reference).sum(-1, dtype=np.int32) for row in query])
     if request.query_labels is not None and request.reference_labels is not None:
         query_labels = request.query_labels[some].numpy()[:64]
         distances = distances[query_labels[:, None] != request.reference_labels[::stride].numpy()]
