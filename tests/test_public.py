@@ -24,6 +24,8 @@ NAMES = [
     "PreEpochBatchSampler",
     "RandomBatchSampler",
     "RunResult",
+    "ScalarCodes",
+    "ScalarHasher",
     "Settings",
     "SignHasher",
     "StreamBatches",
@@ -38,6 +40,7 @@ NAMES = [
     "load_model",
     "mine_hard_negatives",
     "read_same",
+    "scalar_topk",
     "train",
 ]
 RESULTS = [

@@ -9,6 +9,8 @@ if TYPE_CHECKING:
     from lookalike.codes import CodeTable as CodeTable
     from lookalike.data import DataSource as DataSource
     from lookalike.evaluation import evaluate as evaluate
+    from lookalike.hashing import ScalarCodes as ScalarCodes
+    from lookalike.hashing import ScalarHasher as ScalarHasher
     from lookalike.hashing import SignHasher as SignHasher
     from lookalike.losses import InfoNCE as InfoNCE
     from lookalike.mining import mine_hard_negatives as mine_hard_negatives
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from lookalike.samplers import StreamBatches as StreamBatches
     from lookalike.search import Neighbours as Neighbours
     from lookalike.search import hamming_topk as hamming_topk
+    from lookalike.search import scalar_topk as scalar_topk
     from lookalike.training.advice import Advice as Advice
     from lookalike.training.advice import advise as advise
     from lookalike.training.comparison import compare as compare
@@ -52,6 +55,8 @@ _HOMES = {
     "PreEpochBatchSampler": "lookalike.samplers",
     "RandomBatchSampler": "lookalike.samplers",
     "RunResult": "lookalike.training.results",
+    "ScalarCodes": "lookalike.hashing",
+    "ScalarHasher": "lookalike.hashing",
     "Settings": "lookalike.training.settings",
     "SignHasher": "lookalike.hashing",
     "StreamBatches": "lookalike.samplers",
@@ -66,6 +71,7 @@ _HOMES = {
     "load_model": "lookalike.training.models",
     "mine_hard_negatives": "lookalike.mining",
     "read_same": "lookalike.negatives.same",
+    "scalar_topk": "lookalike.search",
     "train": "lookalike.training.run",
 }
 
@@ -84,6 +90,8 @@ __all__ = [
     "PreEpochBatchSampler",
     "RandomBatchSampler",
     "RunResult",
+    "ScalarCodes",
+    "ScalarHasher",
     "Settings",
     "SignHasher",
     "StreamBatches",
@@ -98,6 +106,7 @@ __all__ = [
     "load_model",
     "mine_hard_negatives",
     "read_same",
+    "scalar_topk",
     "train",
 ]
 

@@ -4,7 +4,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lookalike import SignHasher, hashing
+from lookalike import SignHasher
+from lookalike.hashing import implied_cosine
+from lookalike.hashing.signs import _pack_by_products
 
 
 def embeddings(n, dim, seed=0, offset=0.0):
@@ -86,7 +88,7 @@ def test_any_float_dtype_and_layout(dtype):
 def test_tiles_do_not_matter(monkeypatch):
     x, hasher = embeddings(100, 24), SignHasher(24, 40)
     expected = hasher.encode(x)
-    monkeypatch.setattr("lookalike.hashing.TILE_ELEMENTS", 7 * 40)
+    monkeypatch.setattr("lookalike.hashing.signs.TILE_ELEMENTS", 7 * 40)
     assert torch.equal(hasher.encode(x), expected)
 
 
@@ -194,10 +196,8 @@ def test_empty_input():
 def test_packing_on_a_device_is_numpys(bits):
     signs = torch.rand(300, bits, generator=torch.manual_seed(bits)) < 0.5
     signs[:2] = torch.tensor([[True], [False]])
-    assert np.array_equal(hashing._pack_by_products(signs), np.packbits(signs.numpy(), axis=1, bitorder="little"))
+    assert np.array_equal(_pack_by_products(signs), np.packbits(signs.numpy(), axis=1, bitorder="little"))
 
 
 def test_implied_cosine():
-    assert torch.allclose(
-        hashing.implied_cosine(torch.tensor([0, 32, 64]), 64), torch.tensor([1.0, 0.0, -1.0]).double()
-    )
+    assert torch.allclose(implied_cosine(torch.tensor([0, 32, 64]), 64), torch.tensor([1.0, 0.0, -1.0]).double())

@@ -1,4 +1,4 @@
-"""Embeddings -> codes: rotate, centre, keep the signs, pack them; and the cosines that codes imply."""
+"""Sign codes: rotate, centre, keep the signs, pack them; and the cosines that they imply."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class SignHasher(nn.Module):
             return
         batch_mean = column_sums(x) / len(x)
         if not bool(torch.isfinite(batch_mean).all()):
-            _refuse_non_finite(x)
+            refuse_non_finite(x)
         self.count += len(x)
         self.mean += (batch_mean - self.mean) * (len(x) / self.count.double())
 
@@ -129,7 +129,7 @@ class SignHasher(nn.Module):
         x = self._checked(x)
         codes, finite = self.encode_flagged(x)
         if not bool(finite.all()):
-            _refuse_non_finite(x)
+            refuse_non_finite(x)
         return codes
 
     @torch.no_grad()
@@ -207,13 +207,20 @@ def pack_bits(bits: Tensor) -> Tensor:
     return _pack_by_products(bits)
 
 
+def unpack_bits(codes: Tensor) -> Tensor:
+    """Unpack uint8 [n, bytes] into zeros and ones, uint8 [n, 8 bytes], the lowest bit first."""
+    shifts = torch.arange(8, dtype=torch.uint8, device=codes.device)
+    return ((codes.unsqueeze(-1) >> shifts) & 1).flatten(1)
+
+
 def _pack_by_products(bits: Tensor) -> Tensor:
     """Pack with one product per byte: eight bools are an int64, and the product moves bit 8 i of it to bit 56 + i."""
     eights = bits.contiguous().view(torch.int64)  # [n, bits / 8]
     return (eights * 0x0102040810204080 >> 56).to(torch.uint8)
 
 
-def _refuse_non_finite(x: Tensor) -> None:
+def refuse_non_finite(x: Tensor) -> None:
+    """Raise the error that says which row is not finite."""
     bad = ~torch.isfinite(x).all(dim=1)
     if not bool(bad.any()):
         raise ValueError(

@@ -1,0 +1,168 @@
+"""The principal components, rotations and levels that a `ScalarHasher` encodes with, chosen from statistics."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from lookalike.hashing.levels import normal_levels, share_out
+from lookalike.hashing.moments import directions
+from lookalike.hashing.scheme import FACTOR_ONE, FACTORS_SHIFT, HEADER, LARGEST_FACTOR, ONE, PRODUCTS, Scheme, digest
+from lookalike.hashing.signs import pack_bits
+
+if TYPE_CHECKING:
+    from lookalike.hashing.moments import Spectrum
+
+HIGHEST = 127  # the largest level
+MIDDLE = 127.5  # of a byte
+FACTOR_STEPS = MIDDLE / math.log2(LARGEST_FACTOR / FACTOR_ONE)  # of the factor's byte, in which a factor doubles
+OFFSET_RANGE = 4  # standard deviations that a byte for the offset reaches to either side
+LARGEST_SHIFT = 30
+
+
+@dataclass(frozen=True, eq=False)
+class Encoder:
+    """What encodes under a scheme."""
+
+    rows: Tensor  # float32 [dims, dim]: principal components, rotated within a group
+    start: Tensor  # float32 [dims]: what the mean projects to
+    mean: Tensor  # float32 [dim]
+    thresholds: tuple[Tensor, ...]  # float32 [levels - 1], per group
+    unit: float  # what a level of 1 stands for
+    offset_unit: float  # what a step of the offset's byte stands for
+
+    def to(self, device: torch.device) -> Encoder:
+        """Move to another device."""
+        if self.rows.device == device:
+            return self
+        moved = {name: getattr(self, name).to(device) for name in ("rows", "start", "mean")}
+        return replace(self, **moved, thresholds=tuple(each.to(device) for each in self.thresholds))
+
+    def encode(self, x: Tensor, scheme: Scheme) -> tuple[Tensor, Tensor]:
+        """Encode rows of any float dtype: packed codes, and bool [n], whether a row is finite."""
+        unit = directions(x).float()
+        z = unit @ self.rows.T - self.start
+        bits, values = [], []
+        for (width, _, levels, place), thresholds in zip(scheme.fields(), self.thresholds, strict=True):
+            number = torch.bucketize(z[:, place].contiguous(), thresholds, out_int32=True)
+            values.append(levels[number])
+            shifts = torch.arange(width, dtype=torch.int32, device=x.device)
+            bits.append(((number.unsqueeze(-1) >> shifts) & 1).flatten(1))
+        lengths = torch.cat(values, 1).float().norm(dim=1).clamp(min=1) * self.unit
+        factors = (MIDDLE + FACTOR_STEPS * torch.log2(z.norm(dim=1) / lengths)).nan_to_num(0).round().clamp(0, 255)
+        along_mean = (unit @ self.mean - self.mean @ self.mean) / max(self.offset_unit, 1e-30)
+        offsets = (MIDDLE + along_mean).nan_to_num(0).round().clamp(0, 255)
+        header = torch.stack([factors, offsets], dim=1).to(torch.uint8)
+        padding = scheme.bits - 8 * HEADER - sum(part.shape[1] for part in bits)
+        bits.append(torch.zeros(len(x), padding, dtype=torch.int32, device=x.device))
+        return torch.cat([header, pack_bits(torch.cat(bits, 1).bool())], 1), torch.isfinite(z).all(1)
+
+    def decode(self, codes: Tensor, scheme: Scheme) -> Tensor:
+        """Return the directions that packed codes stand for, float32 [n, dim]."""
+        integers = scheme.unpack(codes)
+        factors = integers.factors[:, None] * (self.unit / FACTOR_ONE)
+        centred = (integers.values * factors) @ self.rows
+        # The offset knows the part along the mean better than the rounded components do.
+        along_mean = (codes[:, 1].float() - MIDDLE) * self.offset_unit - centred @ self.mean
+        return centred + self.mean * (1 + along_mean / (self.mean @ self.mean).clamp(min=1e-12))[:, None]
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the fields by name."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+    @classmethod
+    def from_state(cls, state: Any, scheme: Scheme, dim: int) -> Encoder:
+        """Make the encoder that `state_dict` described.
+
+        Raises:
+            ValueError: The state is not one, or does not belong to the scheme.
+        """
+        try:
+            encoder = cls(**{**state, "thresholds": tuple(state["thresholds"])})
+            shapes = {"rows": [scheme.dims, dim], "start": [scheme.dims], "mean": [dim]}
+            valid = all(_is_float(getattr(encoder, name), shape) for name, shape in shapes.items())
+            widths = [width for width, _ in scheme.groups]
+            valid &= all(
+                _is_float(each, [(1 << width) - 1]) for width, each in zip(widths, encoder.thresholds, strict=True)
+            )
+            valid &= all(isinstance(each, float) for each in (encoder.unit, encoder.offset_unit))
+        except (KeyError, TypeError, ValueError):
+            valid = False
+        if not valid:
+            raise ValueError("this is not the state of a hasher: it is damaged or from another version.")
+        return encoder
+
+
+def fitted(spectrum: Spectrum, bits: int, seed: int) -> tuple[Scheme, Encoder]:
+    """Choose components and levels for codes of some length."""
+    widths = torch.from_numpy(share_out(spectrum.variances.numpy(), bits - 8 * HEADER))
+    groups, rows, spreads = [], [], []
+    for width in range(int(widths.max()), 0, -1):
+        members = (widths == width).nonzero().flatten()
+        if len(members):
+            groups.append((width, len(members)))
+            rows.append(_rotation(len(members), seed, width) @ spectrum.components[members])
+            spreads.append(math.sqrt(float(spectrum.variances[members].mean())))
+    shift = _largest_shift(groups, spreads)
+    unit = _unit(shift)
+    levels = [_levels(width, spread / unit) for (width, _), spread in zip(groups, spreads, strict=True)]
+    mean = spectrum.mean
+    along_mean = math.sqrt(max(0.0, float(mean @ spectrum.covariance @ mean)))
+    offset_unit = OFFSET_RANGE * along_mean / MIDDLE
+    offsets = (torch.arange(256) - MIDDLE) * offset_unit + float(mean @ mean) / 2
+    factors = torch.exp2((torch.arange(256) - MIDDLE) / FACTOR_STEPS) * FACTOR_ONE
+    projections = torch.cat(rows).float()
+    thresholds = tuple(
+        torch.from_numpy(normal_levels(width).thresholds * spread).float()
+        for (width, _), spread in zip(groups, spreads, strict=True)
+    )
+    encoder = Encoder(projections, projections @ mean.float(), mean.float(), thresholds, unit, offset_unit)
+    tables = torch.cat(levels), factors.round().int(), (offsets * ONE).round().int()
+    tensors = encoder.rows, encoder.start, encoder.mean, *thresholds
+    identity = digest(bits, groups, shift, offset_unit, *tables, *tensors)
+    return Scheme(bits, tuple(groups), *tables, shift, identity), encoder
+
+
+def _is_float(table: Any, shape: list[int]) -> bool:
+    return isinstance(table, Tensor) and table.dtype == torch.float32 and list(table.shape) == shape
+
+
+def _rotation(size: int, seed: int, width: int) -> Tensor:
+    """Draw a Haar-random rotation, float64 [size, size]."""
+    gaussian = torch.from_numpy(np.random.default_rng([seed, width, size]).standard_normal((size, size)))
+    q, r = torch.linalg.qr(gaussian)
+    rotation: Tensor = (q * r.diagonal().sign()).T
+    return rotation
+
+
+def _unit(shift: int) -> float:
+    """Return what a level of 1 stands for, so that `Scheme.distances` counts in 1 / 16384."""
+    one = (FACTOR_ONE * FACTOR_ONE) >> FACTORS_SHIFT
+    return math.sqrt(one / ONE / (1 << shift))
+
+
+def _levels(width: int, spread: float) -> Tensor:
+    """Return the levels of a group whose standard deviation is `spread`, int8."""
+    return torch.from_numpy(np.rint(normal_levels(width).values * spread).clip(-HIGHEST, HIGHEST)).to(torch.int8)
+
+
+def _largest_shift(groups: list[tuple[int, int]], spreads: list[float]) -> int:
+    """Return the largest shift, and thus the finest unit, at which levels fit into a byte and products into `PRODUCTS`.
+
+    Large components are few: where they do not fit, the few rows that reach the last level are cut to it.
+    """
+    for shift in range(LARGEST_SHIFT, 0, -1):
+        unit = _unit(shift)
+        tops = [
+            round(float(normal_levels(width).values[-1]) * spread / unit)
+            for (width, _), spread in zip(groups, spreads, strict=True)
+        ]
+        products = sum(count * top**2 for (_, count), top in zip(groups, tops, strict=True))
+        if max(tops) <= HIGHEST and products <= PRODUCTS:
+            return shift
+    return 0
