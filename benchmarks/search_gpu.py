@@ -132,7 +132,7 @@ def _exact(x: Matrix, labels: Matrix, slice_size: int) -> dict[str, float]:
     ):
         torch.backends.cuda.matmul.allow_tf32 = tf32
         vectors = x.to(dtype)
-        rates[f"cosine, {name}"] = _rate(lambda a, b: a @ b.T, vectors, vectors, labels, slice_size)
+        rates[f"cosine, {name}"] = rate(lambda a, b: a @ b.T, vectors, vectors, labels, slice_size)
     torch.backends.cuda.matmul.allow_tf32 = False
     return rates
 
@@ -147,10 +147,10 @@ def _int8(codes: Matrix, labels: Matrix, slice_size: int) -> dict[str, float]:
         scores: Matrix = torch._int_mm(a, b.T)[:, : len(labels)]  # noqa: SLF001 - torch has no public one
         return scores
 
-    return {"int8": _rate(product, signs, padded, labels, slice_size)}
+    return {"int8": rate(product, signs, padded, labels, slice_size)}
 
 
-def _rate(
+def rate(
     product: Callable[[Matrix, Matrix], Matrix], queries: Matrix, reference: Matrix, labels: Matrix, slice_size: int
 ) -> float:
     """Measure the pairs per second of matrix product, label mask and topk, tile by tile."""

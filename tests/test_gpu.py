@@ -11,15 +11,17 @@ from lookalike import (
     Filters,
     InfoNCE,
     LSHBatchSampler,
+    ScalarHasher,
     SignHasher,
     hamming_topk,
     hard_negatives,
     hardest_positives,
+    scalar_topk,
 )
 from lookalike.analysis.bits import plan_bits
 from lookalike.data.synthetic import clustered_embeddings
 from lookalike.samplers import composition
-from lookalike.samplers.streams import Gathering
+from lookalike.samplers.arrivals import Gathering
 from lookalike.training.step import Backward, Step
 from lookalike.utils.lists import make_lists
 
@@ -147,6 +149,25 @@ def test_search(bits, backend):
     assert found.indices.is_cuda
     assert torch.equal(found.indices.cpu(), expected.indices)
     assert torch.equal(found.distances.cpu(), expected.distances)
+
+
+@pytest.mark.parametrize("bits", [32, 128, 512, 1024])
+@pytest.mark.parametrize("backend", ["auto", "matmul", "cuda", "cpu", "plain"])
+def test_search_of_codes_of_several_bits(bits, backend):
+    x, labels = clustered_embeddings(2500, dim=256)
+    x[100:300] = x[0]
+    hasher = ScalarHasher(256, bits)
+    hasher.update(x)
+    codes = hasher.encode(x)
+    exclude = (torch.arange(2501), torch.randint(0, 2500, (2500,), generator=torch.manual_seed(bits)))
+    limits = torch.randint(-1, 20_000, (2500,))
+    for options in ({"query_labels": labels, "exclude": exclude}, {"limits": limits}):
+        expected = scalar_topk(codes, codes, 30, backend="plain", **options)
+        there = codes.to("cuda")
+        found = scalar_topk(there, there, 30, backend=backend, **options)
+        assert found.indices.is_cuda
+        assert torch.equal(found.indices.cpu(), expected.indices)
+        assert torch.equal(found.distances.cpu(), expected.distances)
 
 
 def test_negatives_and_positives():

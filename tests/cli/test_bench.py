@@ -34,6 +34,7 @@ WRITERS = {
     "search": ["main"],
     "search_gpu": ["main"],
     "search_gpu_codes": ["main"],
+    "search_gpu_scalar": ["main"],
     "search_streamed": ["main"],
 }
 

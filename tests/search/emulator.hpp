@@ -171,6 +171,11 @@ inline uint32_t __float_as_uint(float x) { return std::bit_cast<uint32_t>(x); }
 inline float __uint_as_float(uint32_t x) { return std::bit_cast<float>(x); }
 inline float __int_as_float(int x) { return std::bit_cast<float>(x); }
 inline int __float_as_int(float x) { return std::bit_cast<int>(x); }
+inline float __fmaf_rn(float x, float y, float z) { return std::fma(x, y, z); }
+inline int __dp4a(int x, int y, int sum) {
+    for (int i = 0; i < 32; i += 8) sum += (int8_t)(x >> i) * (int8_t)(y >> i);
+    return sum;
+}
 inline float __fadd_rd(float x, float y) {
     const double sum = (double)x + y;  // exact for the numbers that kernels add
     const float nearest = (float)sum;

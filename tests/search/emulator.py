@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 
-from lookalike.search import cuda, nvrtc
+from lookalike.search import cuda, cuda_plan, cuda_search, nvrtc
 
 HERE = Path(__file__).parent
 NAMES = ("prepare", "draw", "survey", "survey_marked", "limits", "filter", "order", "repair")
@@ -18,6 +18,9 @@ NAMES = ("prepare", "draw", "survey", "survey_marked", "limits", "filter", "orde
 HOPPER_SHAPES = {words: cuda.HopperShape(3 if words % 3 == 0 else 2, 1, 1, 256) for words in cuda.SHAPES}
 HOPPER_SHAPES[16] = cuda.HopperShape(2, 2, 2, 512)
 COMPILER = shutil.which("g++")
+# Instructions that the kernels name, and what does the same here.
+BOTH_KINDS = (("{ .reg .pred differ", "if (x != y) top = max(top, value);"), ("lop3", "any = x | y | z;"))
+SIGNS = (("mma", "multiply_add_emulated(sum, a, b0, b1);"), ('" : "+l"', ";"))
 
 
 class EmulatedKernels:
@@ -50,15 +53,11 @@ def _word(value):
 @cache
 def emulated_kernels(macros, folder):
     sources = Path(nvrtc.__file__).parent
-    files = [HERE / "warpgroup.hpp" if name == "warpgroup.cu" else sources / name for name in nvrtc.SOURCES]
+    stand_ins = {"warpgroup.cu": HERE / "warpgroup.hpp", "bytes.cu": HERE / "bytes.hpp"}
+    files = [stand_ins.get(name, sources / name) for name in nvrtc.sources_of(macros)]
     source = "\n".join(file.read_text() for file in files)
     source = source.replace("extern __shared__ __align__(128) i64 room[];", "i64* room = dynamic_memory;")
-    for instruction, same in (
-        ("mma", "multiply_add_emulated(sum, a, b0, b1);"),
-        ("{ .reg .pred differ", "if (x != y) top = max(top, value);"),
-        ('" : "+l"', ";"),
-        ("lop3", "any = x | y | z;"),
-    ):
+    for instruction, same in (*BOTH_KINDS, *(SIGNS if "hamming.cu" in nvrtc.sources_of(macros) else ())):
         source, found = re.subn(rf'asm\("{re.escape(instruction)}.*?\);\n', same + "\n", source, flags=re.DOTALL)
         assert found == 1
     looked_up = "u32 kept = valid, slots[COUNT];"
@@ -80,8 +79,8 @@ def install(monkeypatch, folder, capability=(8, 0)):
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: capability)
     monkeypatch.setattr(cuda, "HOPPER_SHAPES", HOPPER_SHAPES)
     monkeypatch.setattr(cuda, "HOPPER_FROM", dict.fromkeys(cuda.SHAPES, 0))
-    monkeypatch.setattr(cuda, "load_kernels", lambda macros, _: emulated_kernels(macros, folder))
-    monkeypatch.setattr(cuda, "_fits", lambda _: False)
-    monkeypatch.setattr(cuda, "_affordable", lambda _: 1 << 28)
+    monkeypatch.setattr(cuda_search, "load_kernels", lambda macros, _: emulated_kernels(macros, folder))
+    monkeypatch.setattr(cuda_plan, "fits", lambda _: False)
+    monkeypatch.setattr(cuda_plan, "affordable", lambda _: 1 << 28)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: type("", (), {"multi_processor_count": 2})())

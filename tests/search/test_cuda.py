@@ -11,7 +11,7 @@ import torch
 from hypothesis import given, settings
 
 from lookalike import hamming_topk
-from lookalike.search import choice, cuda, nvrtc, plain
+from lookalike.search import choice, cuda, cuda_plan, nvrtc, plain
 from lookalike.search.request import Neighbours, checked_request
 from lookalike.utils.messages import warn_once
 from tests.search import emulator
@@ -81,19 +81,19 @@ def folder(tmp_path_factory):
 def test_emulated_kernels_are_exact(monkeypatch, folder, name, capability):
     emulator.install(monkeypatch, folder, capability)
     asked = awkward(name, 4099, 128, 12)
-    assert_same(cuda._Search(asked).run(), plain.topk(asked))
+    assert_same(cuda.SignSearch(asked).run(), plain.topk(asked))
 
 
 @pytest.mark.parametrize("capability", CAPABILITIES)
 @pytest.mark.parametrize("bits", [8, 128, 200, 256, 512, 768, 1024, 1536, 2048])
 def test_emulated_products_of_every_length(monkeypatch, folder, bits, capability):
     emulator.install(monkeypatch, folder, capability)
-    monkeypatch.setattr(cuda, "DIRECT", 600)
+    monkeypatch.setattr(cuda_plan, "DIRECT", 600)
     asked = awkward("labels", 1021, bits, 5)
-    assert cuda.make_plan(70, 1021, 5, 1 << 20).run
-    assert_same(cuda._Search(asked).run(), plain.topk(asked))
+    assert cuda_plan.make_plan(70, 1021, 5, 1 << 20).run
+    assert_same(cuda.SignSearch(asked).run(), plain.topk(asked))
     few = checked_request(asked.query[:3], asked.reference[:2], 4)  # k > n
-    assert_same(cuda._Search(few).run(), plain.topk(few))
+    assert_same(cuda.SignSearch(few).run(), plain.topk(few))
 
 
 @pytest.mark.parametrize("capability", CAPABILITIES)
@@ -102,11 +102,11 @@ def test_emulated_products_of_every_length(monkeypatch, folder, bits, capability
 def test_emulated_repair(monkeypatch, folder, deviations, bits, capability):
     """Limits so tight that lists come up short, and so wide that they run over."""
     emulator.install(monkeypatch, folder, capability)
-    plan = cuda.make_plan(70, 4099, 12, 1 << 20)
-    monkeypatch.setattr(cuda, "DEVIATIONS", deviations)
-    monkeypatch.setattr(cuda, "make_plan", lambda *_: plan)
+    plan = cuda_plan.make_plan(70, 4099, 12, 1 << 20)
+    monkeypatch.setattr(cuda_plan, "DEVIATIONS", deviations)
+    monkeypatch.setattr(cuda_plan, "make_plan", lambda *_: plan)
     asked = awkward("labels", 4099, bits, 12)
-    search = cuda._Search(asked)
+    search = cuda.SignSearch(asked)
     search.kernels.repaired = 0
     assert_same(search.run(), plain.topk(asked))
     assert search.kernels.repaired > 30
@@ -117,11 +117,11 @@ def test_emulated_repair(monkeypatch, folder, deviations, bits, capability):
 def test_emulated_repair_keeps_to_the_limits(monkeypatch, folder, name, deviations):
     """Sampled limits that are too tight, and lists too short for what the request's limits let pass."""
     emulator.install(monkeypatch, folder)
-    plan = replace(cuda.make_plan(70, 4099, 12, 1 << 20, 8), capacity=256)
-    monkeypatch.setattr(cuda, "DEVIATIONS", deviations)
-    monkeypatch.setattr(cuda, "make_plan", lambda *_: plan)
+    plan = replace(cuda_plan.make_plan(70, 4099, 12, 1 << 20, 8), capacity=256)
+    monkeypatch.setattr(cuda_plan, "DEVIATIONS", deviations)
+    monkeypatch.setattr(cuda_plan, "make_plan", lambda *_: plan)
     asked = awkward(name, 4099, 128, 12)
-    search = cuda._Search(asked)
+    search = cuda.SignSearch(asked)
     search.kernels.repaired = 0
     assert_same(search.run(), plain.topk(asked))
     assert search.kernels.repaired > 10
@@ -131,11 +131,11 @@ def test_emulated_repair_keeps_to_the_limits(monkeypatch, folder, name, deviatio
 def test_emulated_lists_that_limits_keep_short_are_complete(monkeypatch, folder, direct):
     """With a sample and without one, in several tiles of queries."""
     emulator.install(monkeypatch, folder)
-    monkeypatch.setattr(cuda, "DIRECT", direct)
+    monkeypatch.setattr(cuda_plan, "DIRECT", direct)
     codes, _ = clustered_codes(2000, 128, 12, seed=3)
     limits = torch.randint(-1, 30, (90,), generator=torch.manual_seed(0))
     asked = checked_request(codes[:90], codes, 60, limits=limits, memory=100_000)
-    search = cuda._Search(asked)
+    search = cuda.SignSearch(asked)
     assert bool(search.plan.run) == (direct == 600)
     assert search.plan.tile < 90
     search.kernels.repaired = 0
@@ -152,7 +152,7 @@ def test_near_rows_that_labels_leave_out_are_not_looked_up(monkeypatch, folder, 
     emulator.install(monkeypatch, folder, capability)
     n, k = 12_000, 12
     codes, labels = torch.full((n, bits // 8), 3, dtype=torch.uint8), 2 * torch.arange(n) // n
-    search = cuda._Search(checked_request(codes[:130], codes, k, labels=(labels[:130], labels)))
+    search = cuda.SignSearch(checked_request(codes[:130], codes, k, labels=(labels[:130], labels)))
     search.kernels.examined = search.kernels.repaired = 0
     assert_same(search.run(), plain.topk(search.request))
     assert search.kernels.repaired == 0
@@ -164,7 +164,7 @@ def test_labels_of_more_than_32_bits_are_told_apart(monkeypatch, folder):
     emulator.install(monkeypatch, folder)
     codes, labels = torch.full((9000, 16), 3, dtype=torch.uint8), torch.arange(9000) // 4500 * ((1 << 40) + (1 << 8))
     asked = checked_request(codes[:130], codes, 12, labels=(labels[:130], labels))
-    assert_same(cuda._Search(asked).run(), plain.topk(asked))
+    assert_same(cuda.SignSearch(asked).run(), plain.topk(asked))
 
 
 def repeated(num_distinct, bits, *, odd=False, filters="none"):
@@ -185,7 +185,7 @@ def repeated(num_distinct, bits, *, odd=False, filters="none"):
 
 def assert_cheap(asked, num_distinct):
     """The answer is exact, no query is searched twice, and few pairs are examined one by one."""
-    search = cuda._Search(asked)
+    search = cuda.SignSearch(asked)
     assert search.plan.run  # limits come from a sample
     search.kernels.repaired = search.kernels.examined = 0
     assert_same(search.run(), plain.topk(asked))
@@ -221,7 +221,7 @@ def test_samples_of_equal_codes_give_limits_that_hold(monkeypatch, folder, n, k)
     """Where all codes are equal, all queries share one limit: if it does not hold, all of them are repaired."""
     emulator.install(monkeypatch, folder)
     codes = torch.zeros(n, 16, dtype=torch.uint8)
-    search = cuda._Search(checked_request(codes[:1].clone(), codes, k))
+    search = cuda.SignSearch(checked_request(codes[:1].clone(), codes, k))
     limits = torch.zeros(1, dtype=torch.int64)
     keys = torch.zeros(1, search.plan.capacity, dtype=torch.int64)
     search._limit(slice(0, 1), search._sample(), keys, limits)
@@ -232,9 +232,9 @@ def test_emulated_selection_where_lists_exceed_the_shared_memory(monkeypatch, fo
     emulator.install(monkeypatch, folder)
     codes = torch.randint(0, 4, (1500, 16), dtype=torch.uint8, generator=torch.manual_seed(0))
     asked = checked_request(codes[:9], codes, 1100)
-    assert_same(cuda._Search(asked).run(), plain.topk(asked))
+    assert_same(cuda.SignSearch(asked).run(), plain.topk(asked))
     asked = checked_request(codes[:9], codes, 100)
-    assert_same(cuda._Search(asked).run(), plain.topk(asked))
+    assert_same(cuda.SignSearch(asked).run(), plain.topk(asked))
 
 
 @pytest.mark.parametrize("capability", CAPABILITIES)
@@ -252,9 +252,9 @@ def test_any_thread_may_go_first(monkeypatch, folder, name, n, k, deviations, ca
     emulator.install(monkeypatch, folder, capability)
     monkeypatch.setattr(emulator.EmulatedKernels, "backwards", True)
     asked = awkward(name, n, 128, k)
-    plan = cuda.make_plan(70, n, k, asked.memory or 1 << 20)
+    plan = cuda_plan.make_plan(70, n, k, asked.memory or 1 << 20)
     monkeypatch.setattr(cuda, "DEVIATIONS", deviations)
-    monkeypatch.setattr(cuda, "make_plan", lambda *_: plan)
+    monkeypatch.setattr(cuda_plan, "make_plan", lambda *_: plan)
     assert_same(cuda._Search(asked).run(), plain.topk(asked))
 
 
@@ -288,19 +288,19 @@ def test_fragments_give_distances():
         assert np.array_equal(distances, np.bitwise_count(x[:, None] ^ y[None]).sum(-1, dtype=int))
 
 
-@pytest.mark.parametrize("scarcer", [1, cuda.SCARCER])
+@pytest.mark.parametrize("scarcer", [1, cuda_plan.SCARCER])
 @pytest.mark.parametrize(("n", "k"), [(25_882, 128), (532_736, 1), (532_736, 128), (532_736, 2048), (8_841_823, 128)])
 def test_limits_leave_few_queries_to_repair(n, k, scarcer):
     """Ranks of the nearest rows are all that matters: which of them are in the sample, and in which groups."""
-    plan = cuda.make_plan(1000, n, k, 1 << 31, scarcer)
+    plan = cuda_plan.make_plan(1000, n, k, 1 << 31, scarcer)
     rng = np.random.default_rng(n + k)
-    share = cuda.GROUPS * plan.run / n
-    wanted = k * share + cuda.DEVIATIONS * np.sqrt(k * share) + 1
-    rank = int(np.ceil(cuda.GROUPS * (1 - np.exp(-wanted / cuda.GROUPS))))
+    share = cuda_plan.GROUPS * plan.run / n
+    wanted = k * share + cuda_plan.DEVIATIONS * np.sqrt(k * share) + 1
+    rank = int(np.ceil(cuda_plan.GROUPS * (1 - np.exp(-wanted / cuda_plan.GROUPS))))
     within = []  # rows up to the limit, over many queries
     for _ in range(500):
         sampled = np.flatnonzero(rng.random(4 * plan.capacity) < share)
-        groups = rng.integers(0, cuda.GROUPS, len(sampled))
+        groups = rng.integers(0, cuda_plan.GROUPS, len(sampled))
         first = np.sort(np.unique(groups, return_index=True)[1])
         within.append(sampled[first[rank - 1]] + 1)
     within = np.array(within)
@@ -311,7 +311,7 @@ def test_limits_leave_few_queries_to_repair(n, k, scarcer):
 
 def test_memory_bounds_the_tiles():
     for memory in (1, 10**6, 10**9):
-        plan = cuda.make_plan(532_736, 532_736, 128, memory)
+        plan = cuda_plan.make_plan(532_736, 532_736, 128, memory)
         assert plan.tile == 1 or plan.tile * plan.capacity * 8 <= memory
 
 
@@ -440,9 +440,9 @@ def test_device_is_exact_on_repeated_codes(monkeypatch, bits, filters, odd):
 @pytest.mark.gpu
 @pytest.mark.parametrize("deviations", [-2.4, 120.0])
 def test_device_repairs(monkeypatch, deviations):
-    plan = cuda.make_plan(70, 20_001, 12, 1 << 30)
-    monkeypatch.setattr(cuda, "DEVIATIONS", deviations)
-    monkeypatch.setattr(cuda, "make_plan", lambda *_: plan)
+    plan = cuda_plan.make_plan(70, 20_001, 12, 1 << 30)
+    monkeypatch.setattr(cuda_plan, "DEVIATIONS", deviations)
+    monkeypatch.setattr(cuda_plan, "make_plan", lambda *_: plan)
     asked = awkward("labels", 20_001, 128, 12)
     assert_same(on_device(asked), plain.topk(asked))
 
@@ -502,4 +502,4 @@ def test_shared_memory_of_hopper_suffices():
 
 def test_all_sources_are_joined():
     folder = Path(nvrtc.__file__).parent
-    assert sorted(path.name for path in folder.glob("*.cu")) == sorted(nvrtc.SOURCES)
+    assert sorted(path.name for path in folder.glob("*.cu")) == sorted({*nvrtc.SIGN_SOURCES, *nvrtc.VALUE_SOURCES})

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lookalike import hamming_topk
-from lookalike.search import answer, cuda, load_kernel, merging, pages
+from lookalike.search import answer, cuda, cuda_plan, load_kernel, merging, pages
 from lookalike.search.pages import CodePages, Page
 from lookalike.search.request import Neighbours
 from lookalike.search.streaming import streamed_topk
@@ -78,8 +78,8 @@ def test_emulated_kernels_search_pages(monkeypatch, tmp_path):
     if emulator.COMPILER is None:
         pytest.skip("needs g++")
     emulator.install(monkeypatch, tmp_path)
-    monkeypatch.setattr(cuda, "DIRECT", 600)
-    monkeypatch.setattr("lookalike.search.streaming.answer", lambda request, _: cuda._Search(request).run())
+    monkeypatch.setattr(cuda_plan, "DIRECT", 600)
+    monkeypatch.setattr("lookalike.search.streaming.answer", lambda request, _: cuda.SignSearch(request).run())
     codes, members = clustered_codes(3001, 128, 20, seed=1)
     labels = torch.from_numpy(members) // 2
     queries, options = codes[::50].clone(), {"query_labels": labels[::50], "reference_labels": labels}

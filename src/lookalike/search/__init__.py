@@ -1,4 +1,4 @@
-"""Codes -> neighbours: exact Hamming search that leaves out labels and excluded ids."""
+"""Codes -> neighbours: exact search that leaves out labels and excluded ids."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from lookalike.hashing import ScalarCodes, Scheme
 from lookalike.search.choice import (
     LONGEST,
     Work,
@@ -19,7 +20,7 @@ from lookalike.search.choice import (
 from lookalike.search.request import Neighbours, Request, checked_request
 from lookalike.utils.checks import check_choice
 
-__all__ = ["Neighbours", "hamming_topk", "load_kernel", "search_backend", "search_device"]
+__all__ = ["Neighbours", "hamming_topk", "load_kernel", "scalar_topk", "search_backend", "search_device"]
 
 BACKENDS = ("plain", "cpu", "matmul", "cuda")
 
@@ -86,8 +87,91 @@ def hamming_topk(
     return answer(request, backend)
 
 
+def scalar_topk(
+    query: ScalarCodes,
+    reference: ScalarCodes,
+    k: int,
+    *,
+    query_labels: Any = None,
+    reference_labels: Any = None,
+    exclude: tuple[Any, Any] | None = None,
+    backend: str = "auto",
+    progress: bool = False,
+    memory: int | None = None,
+    limits: Any = None,
+) -> Neighbours:
+    """Find the k codes nearest to each query by estimated cosine, exactly, among codes of several bits per dimension.
+
+    Like `hamming_topk`, with the same arguments. Distances are integers, 16384 times one minus the estimated cosine,
+    so every backend returns the same arrays; `estimated_cosine` turns them into cosines.
+
+    Args:
+        query: Codes that a `ScalarHasher` made.
+        reference: Codes that the same hasher made with the same statistics.
+        k: Neighbours per query.
+        query_labels: As in `hamming_topk`.
+        reference_labels: As in `hamming_topk`.
+        exclude: As in `hamming_topk`.
+        backend: As in `hamming_topk`.
+        progress: As in `hamming_topk`.
+        memory: As in `hamming_topk`.
+        limits: As in `hamming_topk`.
+
+    Returns:
+        `Neighbours(distances, indices)`, int32 and int64 `[q, k]`, on the device of the queries.
+
+    Raises:
+        TypeError: Codes are not `ScalarCodes`, or labels, ids or limits are not integers.
+        ValueError: The two were made with different statistics, or as in `hamming_topk`.
+
+    Examples:
+        >>> import torch
+        >>> from lookalike import ScalarHasher
+        >>> x = torch.randn(500, 32)
+        >>> hasher = ScalarHasher(dim=32, bits=128)
+        >>> hasher.update(x)
+        >>> codes = hasher.encode(x)
+        >>> found = scalar_topk(codes, codes, k=1)
+        >>> bool((found.indices.flatten() == torch.arange(500)).all())
+        True
+    """
+    is_self_join = reference is query
+    scheme = checked_scheme(query, reference)
+    packed = query.packed
+    request = checked_request(
+        packed,
+        packed if is_self_join else reference.packed,
+        k,
+        labels=(query_labels, reference_labels),
+        exclude=exclude,
+        progress=progress,
+        memory=memory,
+        limits=limits,
+        scheme=scheme,
+    )
+    return answer(request, backend)
+
+
+def checked_scheme(*tables: ScalarCodes) -> Scheme:
+    """Return the scheme that tables of codes share.
+
+    Raises:
+        TypeError: One is not of several bits per dimension.
+        ValueError: Their schemes differ.
+    """
+    for table in tables:
+        if not isinstance(table, ScalarCodes):
+            raise TypeError(f"codes must be ScalarCodes, which ScalarHasher.encode makes, got {type(table).__name__}.")
+    if len({table.scheme.identity for table in tables}) > 1:
+        raise ValueError(
+            "codes were made with different statistics and mean different things: encode both with the same "
+            "ScalarHasher, without a fit in between."
+        )
+    return tables[0].scheme
+
+
 def answer(request: Request, backend: str = "auto") -> Neighbours:
-    """Answer a checked request, as `hamming_topk` does.
+    """Answer a checked request, as `hamming_topk` and `scalar_topk` do.
 
     Raises:
         ValueError: The backend is unknown or cannot be used here.
@@ -101,7 +185,7 @@ def answer(request: Request, backend: str = "auto") -> Neighbours:
     Work.note(request, name)
     device = request.query.device
     if name == "cuda":
-        why_not = cuda_obstacle(device, request.bits, request.k)
+        why_not = cuda_obstacle(device, request.bits, request.k, request.scheme)
         if why_not is not None:
             raise ValueError(f"backend 'cuda' cannot be used here: {why_not}.")
     if name == "cpu" and request.bits > LONGEST:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import sys
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from lookalike.search.request import Request, checked_request
 from lookalike.utils.jit import numba_obstacle
 from lookalike.utils.messages import warn_once
+
+if TYPE_CHECKING:
+    from lookalike.hashing import Scheme
 
 SMALL = 1 << 22  # pairs up to which matrix products are faster than the CUDA kernels
 LONGEST = (1 << 15) - 8  # bits of the longest codes that the compiled kernel takes: its distances have 16 bits
@@ -56,7 +59,7 @@ def choose_backend(request: Request) -> str:
         return "cpu" if Work.pairs + pairs > LOADING and _can_compile() else "matmul"
     if device.type != "cuda" or pairs <= SMALL:
         return "matmul"
-    why_not = cuda_obstacle(device, request.bits, request.k)
+    why_not = cuda_obstacle(device, request.bits, request.k, request.scheme)
     if why_not is None:
         return "cuda"
     warn_once(f"searching with matrix products rather than the CUDA kernels, because {why_not}.")
@@ -75,22 +78,22 @@ class Work:
             cls.pairs += request.num_queries * request.num_references
 
 
-def search_device(device: torch.device, bits: int, k: int) -> torch.device:
+def search_device(device: torch.device, bits: int, k: int, scheme: Scheme | None = None) -> torch.device:
     """Return where to search codes of embeddings from `device`: there, if the CUDA kernels run there, or the CPU."""
     if device.type != "cuda":
         return torch.device("cpu")
-    why_not = cuda_obstacle(device, bits, k)
+    why_not = cuda_obstacle(device, bits, k, scheme)
     if why_not is None:
         return device
     warn_once(f"searching hard negatives on the CPU, because the CUDA kernels cannot be used: {why_not}.")
     return torch.device("cpu")
 
 
-def cuda_obstacle(device: torch.device, bits: int, k: int) -> str | None:
+def cuda_obstacle(device: torch.device, bits: int, k: int, scheme: Scheme | None = None) -> str | None:
     """Return why the CUDA kernels cannot search such codes on this device, or None if they can."""
     from lookalike.search.cuda import obstacle  # noqa: PLC0415 - not needed without a GPU
 
-    return obstacle(device, bits, k)
+    return obstacle(device, bits, k, scheme)
 
 
 def is_loaded() -> bool:

@@ -20,9 +20,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from lookalike.search.layout import Queries, References, lay_out_queries, lay_out_reference
+from lookalike.search.plain import scalar_distances
 from lookalike.search.request import Neighbours, Request
-from lookalike.search.scan import FAR, Columns, Lists, Rows, Scratch, append, emit, pad, scan
-from lookalike.search.simd import BLOCKS, GROUP, LANES, ROWS, TILE, interleave, num_slots, twice
+from lookalike.search.scan import FAR, Columns, Lists, Scratch, append, emit, pad, scan
+from lookalike.search.simd import BLOCKS, GROUP, TILE
 from lookalike.utils.arrays import Array, narrowed
 from lookalike.utils.progress import Bar, progress_bar
 
@@ -66,21 +68,21 @@ class Limits(NamedTuple):
 
 
 def topk(request: Request) -> Neighbours:
-    """Answer a request: the `cpu` backend of `hamming_topk`."""
-    rows, columns = _rows(request), _columns(request)
-    num_queries, bits, k = request.num_queries, request.bits, request.k
+    """Answer a request: the `cpu` backend."""
+    queries, reference = lay_out_queries(request), lay_out_reference(request)
+    num_queries, farthest, k = request.num_queries, request.farthest, request.k
     mirror = _same(request.query, request.reference)
-    work = num_queries * columns.num_columns / (2 if mirror else 1)
+    work = num_queries * request.num_references / (2 if mirror else 1)
     with _threads() as run, progress_bar("searching", work, shown=request.progress) as bar:
-        limits = _limits(request, rows, run)
+        limits = _limits(request, queries, run)
         answer = Answer.empty(num_queries, k)
         if mirror:
-            _scan_mirrored(rows, columns, limits, bits, answer, run, bar)
+            _scan_mirrored(queries, reference, limits, farthest, answer, run, bar)
         else:
-            _scan_chunks(rows, columns, limits, bits, answer, run, bar)
+            _scan_chunks(queries, reference, limits, farthest, answer, run, bar)
         complete = (limits.distances == _bounds(request).distances) & (limits.ids == FAR)
         answer.proven[complete] = True  # a list that is short holds all that count
-        _repair(request, columns, answer, run)
+        _repair(request, reference, answer, run)
     indices = narrowed(answer.indices) if request.narrow else answer.indices
     return Neighbours(torch.from_numpy(answer.distances), torch.from_numpy(indices))
 
@@ -92,30 +94,30 @@ def is_loaded() -> bool:
 
 def _bounds(request: Request) -> Limits:
     """Return the largest distance that counts, per query."""
-    bounds = Limits.same(request.num_queries, request.bits)
+    bounds = Limits.same(request.num_queries, request.farthest)
     return bounds if request.limits is None else bounds._replace(distances=request.limits.numpy())
 
 
-def _limits(request: Request, rows: Rows, run: Run) -> Limits:
+def _limits(request: Request, queries: Queries, run: Run) -> Limits:
     """Return the limit that each query is searched with: the request's, or a sampled one that is tighter.
 
     A request's limit is taken as it is if it shuts out at least half of all random codes: lists that it lets grow are
     cut, which tightens it, so a sample would save little.
     """
     if request.limits is None:
-        return _sampled_limits(request, rows, run)
+        return _sampled_limits(request, queries, run)
     limits = Limits(*(part.copy() for part in _bounds(request)))
-    loose = np.flatnonzero(limits.distances >= request.bits // 2)
+    loose = np.flatnonzero(limits.distances >= request.middle)
     if len(loose):
         some = replace(request.take(torch.from_numpy(loose)), limits=None)
-        sampled = _sampled_limits(some, _rows(some), run)
+        sampled = _sampled_limits(some, lay_out_queries(some), run)
         is_tighter = sampled.distances <= limits.distances[loose]
         for limit, tighter in zip(limits, sampled, strict=True):
             limit[loose[is_tighter]] = tighter[is_tighter]
     return limits
 
 
-def _sampled_limits(request: Request, rows: Rows, run: Run) -> Limits:
+def _sampled_limits(request: Request, queries: Queries, run: Run) -> Limits:
     """Estimate a limit per query that at least k admissible rows should lie within, from every `stride`-th row.
 
     On average the sample holds `mean` of a query's k nearest. Its `rank`-th nearest sample is too tight a limit only if
@@ -123,15 +125,16 @@ def _sampled_limits(request: Request, rows: Rows, run: Run) -> Limits:
     """
     num_queries, n, k = request.num_queries, request.num_references, request.k
     stride = max(8, n // max(SAMPLE, n // 32))
-    unlimited = Limits.same(num_queries, request.bits)
+    unlimited = Limits.same(num_queries, request.farthest)
     if 16 * k > n:  # a sample pays only if its limits skip most rows
         return unlimited
-    sample = _columns(request, stride)
-    mean = sample.num_columns * k / n
+    sample = lay_out_reference(request, stride)
+    num_columns = sample.columns.num_columns
+    mean = num_columns * k / n
     rank = math.ceil(mean + 2 * math.sqrt(mean) + 1)
     answer = Answer.empty(num_queries, rank)
-    guess = Limits.same(num_queries, _typical_limit(request, stride, min(1.0, 6 * rank / sample.num_columns)))
-    _scan_chunks(rows, sample, guess, request.bits, answer, run)
+    guess = Limits.same(num_queries, _typical_limit(request, stride, min(1.0, 6 * rank / num_columns)))
+    _scan_chunks(queries, sample, guess, request.farthest, answer, run)
     _repair(request, sample, answer, run)
     found = answer.distances[:, -1] >= 0
     last = Limits(answer.distances[:, -1], answer.indices[:, -1])
@@ -142,26 +145,37 @@ def _typical_limit(request: Request, stride: int, share: float) -> int:
     """Return the distance that this fraction of all admissible pairs falls within."""
     some = slice(None, None, max(1, request.num_queries // 64))
     stride *= max(1, request.num_references // (2048 * stride))
-    query, reference = request.query[some].numpy()[:64], request.reference[::stride].numpy()
-    distances = np.stack([np.bitwise_count(row ^ reference).sum(-1, dtype=np.int32) for row in query])
+    query, reference, scheme = request.query[some][:64], request.reference[::stride], request.scheme
+    if scheme is None:
+        rows = reference.numpy()
+        distances = np.stack([np.bitwise_count(row ^ rows).sum(-1, dtype=np.int32) for row in query.numpy()])
+    else:
+        distances = scalar_distances(query, reference, scheme).numpy()
     if request.query_labels is not None and request.reference_labels is not None:
         query_labels = request.query_labels[some].numpy()[:64]
         distances = distances[query_labels[:, None] != request.reference_labels[::stride].numpy()]
-    return int(np.quantile(distances, share, method="higher")) if distances.size else request.bits
+    return int(np.quantile(distances, share, method="higher")) if distances.size else request.farthest
 
 
 def _scan_chunks(
-    rows: Rows, columns: Columns, limits: Limits, bits: int, answer: Answer, run: Run, bar: Bar | None = None
+    queries: Queries,
+    reference: References,
+    limits: Limits,
+    farthest: int,
+    answer: Answer,
+    run: Run,
+    bar: Bar | None = None,
 ) -> None:
     """Search each query on its own, one chunk of queries per task."""
     num_queries, k = answer.distances.shape
+    rows, columns, terms = queries.rows, reference.columns, reference.terms_with(queries)
 
     def search(first: int, last: int) -> None:
         scratch = _scratch()
-        lists = _lists(answer.indices[first:last], columns, bits, limits.take(first, last))
+        lists = _lists(answer.indices[first:last], columns, farthest, limits.take(first, last))
         no_mirror = lists._replace(limits=_SHUT)
-        scan(rows, first, last, columns, 0, len(columns.codes), lists, first, False, no_mirror, k, scratch)
-        _emit(lists, first, last, first, bits, answer)
+        scan(rows, first, last, columns, 0, len(columns.codes), lists, first, False, no_mirror, k, scratch, terms)
+        _emit(lists, first, last, first, farthest, answer)
         if bar is not None:
             bar.advance((last - first) * columns.num_columns)
 
@@ -170,7 +184,9 @@ def _scan_chunks(
     run(search, [(first, min(first + chunk, num_queries)) for first in range(0, num_queries, chunk)])
 
 
-def _scan_mirrored(rows: Rows, columns: Columns, limits: Limits, bits: int, answer: Answer, run: Run, bar: Bar) -> None:
+def _scan_mirrored(
+    queries: Queries, reference: References, limits: Limits, farthest: int, answer: Answer, run: Run, bar: Bar
+) -> None:
     """Search a reference in itself, computing each pair once.
 
     Rows are scanned in chunks from the top; each thread takes one ascending piece of the columns right of the diagonal
@@ -179,23 +195,24 @@ def _scan_mirrored(rows: Rows, columns: Columns, limits: Limits, bits: int, answ
     number of threads.
     """
     n, k = answer.distances.shape
+    rows, columns, terms = queries.rows, reference.columns, reference.terms_with(queries)
     num_tiles, threads = len(columns.codes), torch.get_num_threads()
     padding = Limits.same(num_tiles * TILE - n, -1)
     padded = Limits(*(np.append(*both) for both in zip(limits, padding, strict=True)))
-    lists = _lists(answer.indices, columns, bits, padded)
+    lists = _lists(answer.indices, columns, farthest, padded)
     rooms = np.empty((threads - 1, CHUNK, k), np.int64)
-    pieces = [_lists(room, columns, bits, Limits.same(CHUNK, -1)) for room in rooms]
+    pieces = [_lists(room, columns, farthest, Limits.same(CHUNK, -1)) for room in rooms]
     scratches = [_scratch() for _ in range(threads)]
 
     def search(piece: int, first: int, last: int, first_tile: int, last_tile: int) -> None:
         own = lists if piece == 0 else pieces[piece - 1]
         offset = 0 if piece == 0 else first
-        scan(rows, first, last, columns, first_tile, last_tile, own, offset, True, lists, k, scratches[piece])
+        scan(rows, first, last, columns, first_tile, last_tile, own, offset, True, lists, k, scratches[piece], terms)
 
     def finish(chunk: int, first: int, last: int) -> None:
         for more in pieces:
             append(lists, more, first, last, chunk, k)
-        _emit(lists, first, last, 0, bits, answer)
+        _emit(lists, first, last, 0, farthest, answer)
 
     for first in range(0, n, CHUNK):
         last = min(first + CHUNK, n)
@@ -210,21 +227,21 @@ def _scan_mirrored(rows: Rows, columns: Columns, limits: Limits, bits: int, answ
         bar.advance((last - first) * (n - (first + last) / 2))
 
 
-def _emit(lists: Lists, first_row: int, last_row: int, list_offset: int, bits: int, answer: Answer) -> None:
+def _emit(lists: Lists, first_row: int, last_row: int, list_offset: int, farthest: int, answer: Answer) -> None:
     """Write the k nearest of some lists in order of (distance, id); lists may live in the memory of the answer."""
     first, last = first_row - list_offset, last_row - list_offset
     pad(lists, first, last)
-    emit(np.sort(lists.keys[first:last]), lists, first_row, last_row, list_offset, bits, *answer)
+    emit(np.sort(lists.keys[first:last]), lists, first_row, last_row, list_offset, farthest, *answer)
 
 
-def _repair(request: Request, columns: Columns, answer: Answer, run: Run) -> None:
+def _repair(request: Request, reference: References, answer: Answer, run: Run) -> None:
     """Search again, with no limits but the request's own, the queries whose limit may have been too tight."""
     short = np.flatnonzero(~answer.proven)
     if not len(short):
         return
     repaired = Answer.empty(len(short), answer.distances.shape[1])
     again = request.take(torch.from_numpy(short))
-    _scan_chunks(_rows(again), columns, _bounds(again), request.bits, repaired, run)
+    _scan_chunks(lay_out_queries(again), reference, _bounds(again), request.farthest, repaired, run)
     for field, found in zip(answer, repaired, strict=True):
         field[short] = found
 
@@ -233,50 +250,18 @@ def _same(query: torch.Tensor, reference: torch.Tensor) -> bool:
     return query.shape == reference.shape and torch.equal(query, reference)
 
 
-def _rows(request: Request) -> Rows:
-    codes = _interleave(request.query.numpy(), ROWS, GROUP)
-    groups = twice(codes).reshape(-1, GROUP // ROWS, *codes.shape[1:])
-    offsets, ids = request.exclude or (None, None)
-    return Rows(groups, _int64(request.query_labels), _int64(offsets), _int64(ids))
-
-
-def _columns(request: Request, stride: int = 1) -> Columns:
-    codes = request.reference[::stride].numpy()
-    labels = None if request.reference_labels is None else request.reference_labels[::stride].contiguous()
-    blocks = _interleave(codes, LANES, TILE)
-    tiles = blocks.reshape(-1, TILE // LANES, *blocks.shape[1:])
-    return Columns(tiles, _int64(labels), len(codes), stride, request.num_references.bit_length())
-
-
-def _int64(values: torch.Tensor | None) -> Array:
-    return np.empty(0, np.int64) if values is None else values.numpy()
-
-
-def _interleave(codes: Array, lanes: int, multiple: int) -> Array:
-    """Lay out [n, bytes] as uint16 [blocks, slots, lanes], 64-byte aligned: one slot of `lanes` rows side by side."""
-    if codes.shape[1] % 2:
-        codes = np.pad(codes, ((0, 0), (0, 1)))
-    words = np.ascontiguousarray(codes).view(np.uint16)
-    shape = (-(-len(words) // multiple) * multiple // lanes, num_slots(words.shape[1]), lanes)
-    memory = np.zeros(2 * math.prod(shape) + 64, np.uint8)
-    start = -memory.ctypes.data % 64
-    blocks = memory[start : start + 2 * math.prod(shape)].view(np.uint16).reshape(shape)
-    interleave(words, blocks)
-    return blocks
-
-
-def _lists(room: Array, columns: Columns, bits: int, limits: Limits) -> Lists:
+def _lists(room: Array, columns: Columns, farthest: int, limits: Limits) -> Lists:
     """Make empty lists of 2 k keys; 32-bit keys live in `room`, int64 [rows, k], which will hold the answer."""
     rows, k = room.shape
-    dtype = _key_type(columns, bits)
+    dtype = _key_type(columns, farthest)
     keys = room.view(dtype) if dtype.itemsize == 4 else np.empty((rows, 2 * k), dtype)
     absent = np.array(np.iinfo(dtype).max, dtype)[()]
     counts = np.zeros(rows, np.uint32)
     return Lists(keys, columns.id_bits, absent, counts, limits.distances.astype(np.int16), limits.ids.copy())
 
 
-def _key_type(columns: Columns, bits: int) -> np.dtype[Any]:
-    return np.dtype(np.uint32 if columns.id_bits + bits.bit_length() <= 32 else np.uint64)
+def _key_type(columns: Columns, farthest: int) -> np.dtype[Any]:
+    return np.dtype(np.uint32 if columns.id_bits + farthest.bit_length() <= 32 else np.uint64)
 
 
 def _scratch() -> Scratch:

@@ -54,7 +54,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) filter(
     const i64 begin = (i64)blockIdx.y * span, end = min(begin + span, num_references);
     const Lists lists = {
         {query_labels, reference_labels, exclude_offsets, exclude_ids}, keys, counts, capacity};
-    Queue queue = {queues[warp], 0};
+    Queue<u32, QUEUE - 32> queue = {queues[warp], 0};
     u32 refused = 0;  // hits of this lane left out by label or list
 
     // A hit is the number of its product << 12 | stripe << 10 | bit of its flag << 5 | lane.
@@ -70,7 +70,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) filter(
         i64 rows[4], columns[4];
 #pragma unroll
         for (int i = 0; i < 4; ++i) rows[i] = row_of(hits[i]), columns[i] = column_of(hits[i]);
-        refused += lists.append(rows, columns, valid);
+        refused += lists.append(rows, columns, columns, valid);
     };
 
     u32 a[STRIPES][SLICES][4];

@@ -1,9 +1,12 @@
-// Definitions shared by the kernels. The files are joined into one program, compiled for codes of WORDS 32-bit words.
+// Definitions shared by the kernels. Files are joined into one program for codes of one kind and length: sign codes of
+// WORDS 32-bit words, or codes of several bits, unpacked, of 32 SLICES values.
 //
 //   keys.cu      types, keys, labels and exclude lists
-//   survey.cu    a limit per query, from a sample
-//   hamming.cu   all rows within that limit, on binary tensor cores
-//   order.cu     the k smallest of them in order; repair of the queries they do not answer
+//   signs.cu, integers.cu    what a row is and how far apart two are, for either kind
+//   survey.cu, values_survey.cu, limits.cu    a limit per query, from a sample
+//   scan.cu, hopper.cu, values_scan.cu    all rows within that limit, on tensor cores
+//   order.cu     the k smallest of them in order
+//   repair.cu    the queries that they do not answer, searched again
 //
 // A key is distance << 40 | id: keys sort like the answer, and no two rows share one.
 
@@ -11,16 +14,18 @@ typedef unsigned u32;
 typedef long long i64;
 
 constexpr u32 ALL = 0xffffffffu;
-constexpr int BITS = 32 * WORDS;
-constexpr bool COMPLEMENT = WORDS == 4;  // [x, ~x] fills the 256 bits of a product, which then counts equal bits
-constexpr int SLICES = COMPLEMENT ? 1 : WORDS / 8;  // products per pair of codes
-constexpr int ROWS = 16 * TILES;
+constexpr int ROWS = 16 * TILES;  // that a warp holds in registers
 constexpr int ID_BITS = 40;
 constexpr i64 UNLIMITED = 0x7fffffffffffffff;
 
 template <bool VALUE>
 struct Choice {
     static constexpr bool value = VALUE;
+};
+
+template <int VALUE>
+struct Constant {
+    static constexpr int value = VALUE;
 };
 
 struct Filters {  // rows to leave out; each pair of pointers may be null
@@ -51,18 +56,11 @@ __device__ __forceinline__ i64 key_of(int distance, i64 id) { return (i64)distan
 __device__ __forceinline__ int distance_of(i64 key) { return (int)(key >> ID_BITS); }
 __device__ __forceinline__ i64 id_of(i64 key) { return key & ((1ll << ID_BITS) - 1); }
 
-__device__ __forceinline__ int distance(const u32* x, const u32* y) {
-    int sum = 0;
-#pragma unroll 4
-    for (int w = 0; w < WORDS; w += 4) {
-        const uint4 p = *reinterpret_cast<const uint4*>(x + w), q = __ldg(reinterpret_cast<const uint4*>(y + w));
-        sum += __popc(p.x ^ q.x) + __popc(p.y ^ q.y) + __popc(p.z ^ q.z) + __popc(p.w ^ q.w);
-    }
-    return sum;
-}
-
 __device__ __forceinline__ u32 either(u32 x, u32 y, u32 z) {  // in one instruction, which the compiler does not find
     u32 any;
     asm("lop3.b32 %0, %1, %2, %3, 0xfe;" : "=r"(any) : "r"(x), "r"(y), "r"(z));
     return any;
 }
+
+// Hashes a label to 32 bits; different labels rarely share a mark, and those of up to 32 bits never.
+__device__ __forceinline__ int mark_of(i64 label) { return (int)(label ^ label >> 32); }

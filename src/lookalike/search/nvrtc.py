@@ -13,19 +13,38 @@ import torch
 
 from lookalike.utils.files import cache_folder, replacing
 
-SOURCES = (  # joined in this order
+SIGN_SOURCES = (  # joined in this order
     "keys.cu",
+    "signs.cu",
     "sums.cu",
     "lists.cu",
     "hamming.cu",
     "scan.cu",
     "warpgroup.cu",
     "hopper.cu",
+    "limits.cu",
     "survey.cu",
     "prepare.cu",
+    "draw.cu",
     "order.cu",
+    "repair.cu",
 )
-SHARED = 48 << 10  # bytes of shared memory that a block gets unasked
+VALUE_SOURCES = (
+    "keys.cu",
+    "integers.cu",
+    "thresholds.cu",
+    "lists.cu",
+    "bytes.cu",
+    "values.cu",
+    "values_scan.cu",
+    "limits.cu",
+    "values_survey.cu",
+    "unpack.cu",
+    "draw.cu",
+    "order.cu",
+    "repair.cu",
+)
+SHARED = 24 << 10  # bytes of shared memory that a block gets unasked, beside up to 24 KiB that its kernel declares
 LEGACY_STREAM = 1  # the driver's name for the default stream; a null handle may mean a closed stream
 
 
@@ -36,7 +55,7 @@ class Kernels:
         self._core = cuda_core()
         self._code = self._core.ObjectCode.from_cubin(cubin)
         self._kernels: dict[str, Any] = {}
-        self._enlarged: set[tuple[str, int]] = set()
+        self._enlarged: dict[tuple[str, int], int] = {}
 
     def launch(self, name: str, grid: tuple[int, int], block: int, *arguments: Any, shared: int = 0) -> None:
         """Launch a kernel; tensors are passed by address, None as a null pointer, integers as 64 bits."""
@@ -55,7 +74,7 @@ class Kernels:
     def _enlarge(self, name: str, shared: int) -> None:
         """Let a kernel have more shared memory on the current device than it gets unasked."""
         device = torch.cuda.current_device()
-        if (name, device) in self._enlarged:
+        if self._enlarged.get((name, device), 0) >= shared:
             return
         driver = importlib.import_module("cuda.bindings.driver")
         attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
@@ -63,7 +82,7 @@ class Kernels:
         (error,) = driver.cuKernelSetAttribute(attribute, shared, handle, device)
         if int(error):
             raise RuntimeError(f"This GPU does not give a kernel {shared} bytes of shared memory ({error.name}).")
-        self._enlarged.add((name, device))
+        self._enlarged[name, device] = shared
 
 
 def load_kernels(macros: tuple[tuple[str, int], ...], device: int) -> Kernels:
@@ -78,9 +97,14 @@ def _loaded(macros: tuple[tuple[str, int], ...], arch: str) -> Kernels:
     return Kernels(cubin_of(macros, arch))
 
 
+def sources_of(macros: tuple[tuple[str, int], ...]) -> tuple[str, ...]:
+    """Name the files of the program for these macros: sign codes have words, codes of several bits slices of values."""
+    return SIGN_SOURCES if "WORDS" in dict(macros) else VALUE_SOURCES
+
+
 def cubin_of(macros: tuple[tuple[str, int], ...], arch: str) -> bytes:
     """Return machine code for these macros and this architecture, from the cache on disk or compiled."""
-    source = "\n".join((Path(__file__).parent / name).read_text() for name in SOURCES)
+    source = "\n".join((Path(__file__).parent / name).read_text() for name in sources_of(macros))
     key = hashlib.sha256(repr((source, arch, macros, _compiler_version())).encode()).hexdigest()[:32]
     path = cache_folder() / "cuda" / f"{arch}-{key}.cubin"
     with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-// Candidates -> neighbours, and the repair of queries whose candidates do not suffice.
+// Candidates -> neighbours, in order.
 
 __device__ int block_sum(int value) {
     __shared__ int sums[32];
@@ -32,11 +32,6 @@ __device__ void write_sorted(i64* room, int size, i64 row, int k, int* distances
         distances[row * k + i] = i < size ? distance_of(room[i]) : -1;
         indices[row * k + i] = i < size ? id_of(room[i]) : -1;
     }
-}
-
-// The scan appends ids to lists, because it knows that their rows are within the limit, and would wait for the codes.
-__device__ __forceinline__ i64 measured(i64 id, const u32* query, const u32* reference) {
-    return key_of(distance(query, reference + id * WORDS), id);
 }
 
 // Sorts keys of a warp, PER of each lane; bitonic, in registers. Key i is keys[i % PER] of lane i / PER.
@@ -82,7 +77,7 @@ __device__ __forceinline__ void write_sorted_by_warp(
     int* distances, i64* indices) {
     const int lane = threadIdx.x % 32;
     i64 wide[PER];
-    u32 nearest = BITS, farthest = 0;
+    u32 nearest = FARTHEST, farthest = 0;
 #pragma unroll
     for (int i = 0; i < PER; ++i) {
         const int place = 32 * i + lane;
@@ -123,7 +118,7 @@ __device__ void write_selected_by_block(
         for (int i = threadIdx.x; i < count; i += blockDim.x) room[i] = keys[i];
         return write_sorted(room, count, row, k, distances, indices);
     }
-    i64 low = 0, high = key_of(BITS, (1ll << ID_BITS) - 1);  // narrowed to the k-th smallest key
+    i64 low = 0, high = key_of(FARTHEST, (1ll << ID_BITS) - 1);  // narrowed to the k-th smallest key
     while (low < high) {
         const i64 middle = (low + high) >> 1;
         int below = 0;
@@ -173,89 +168,4 @@ extern "C" __global__ void __launch_bounds__(128) order(
             write_selected_by_block(
                 keys + row * capacity, (int)counts[row], queries + row * WORDS, reference, room, room_size, row, (int)k,
                 distances, indices);
-}
-
-constexpr int THREADS_OF_REPAIR = 1024;
-
-// Returns the distance of a code to row `first` + lane, or to the last row. Lanes read 16 bytes each of the same rows side
-// by side, and pass the sums on to the lanes that want them.
-__device__ __forceinline__ int distance_by_warp(const u32* code, const u32* reference, i64 first, i64 num_rows) {
-    constexpr int SHARE = WORDS / 4, AT_ONCE = 32 / SHARE;  // lanes per row, rows at a time
-    const int lane = threadIdx.x % 32;
-    if constexpr (32 % SHARE) return distance(code, reference + min(first + lane, num_rows - 1) * WORDS);
-    const int part = 4 * (lane % SHARE);
-    const uint4 x = *reinterpret_cast<const uint4*>(code + part);
-    u32 found = 0;
-#pragma unroll
-    for (int i = 0; i < SHARE; ++i) {
-        const i64 row = min(first + AT_ONCE * i + lane / SHARE, num_rows - 1);
-        const uint4 y = __ldg(reinterpret_cast<const uint4*>(reference + row * WORDS + part));
-        u32 sum = __popc(x.x ^ y.x) + __popc(x.y ^ y.y) + __popc(x.z ^ y.z) + __popc(x.w ^ y.w);
-#pragma unroll
-        for (int other = 1; other < SHARE; other *= 2) sum += __shfl_xor_sync(ALL, sum, other);
-        const u32 passed = __shfl_sync(ALL, sum, lane % AT_ONCE * SHARE);
-        if (lane / AT_ONCE == i) found = passed;
-    }
-    return (int)found;
-}
-
-// Blocks take queries off the list. A first sweep counts rows by distance, which gives the distance of the k-th; a
-// second keeps all nearer rows and, in order of id, as many at that distance as are still missing. Rows beyond the
-// request's own limit do not count.
-extern "C" __global__ void __launch_bounds__(THREADS_OF_REPAIR) repair(
-    const u32* queries, const u32* reference, const i64* query_labels, const i64* reference_labels,
-    const i64* exclude_offsets, const i64* exclude_ids, const u32* repairs, const i64* bounds, int* distances,
-    i64* indices, i64 num_references, i64 k) {
-    extern __shared__ __align__(128) i64 room[];
-    __shared__ u32 histogram[BITS + 1];
-    __shared__ __align__(16) u32 code[WORDS];
-    __shared__ int level, missing, kept, warp_ties[THREADS_OF_REPAIR / 32];
-    const Filters filters = {query_labels, reference_labels, exclude_offsets, exclude_ids};
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    const i64 rounds = (num_references + THREADS_OF_REPAIR - 1) / THREADS_OF_REPAIR;
-    for (u32 item = blockIdx.x; item < repairs[0]; item += gridDim.x) {
-        const i64 row = repairs[1 + item];
-        __syncthreads();
-        for (int i = threadIdx.x; i < WORDS; i += THREADS_OF_REPAIR) code[i] = queries[row * WORDS + i];
-        for (int i = threadIdx.x; i <= BITS; i += THREADS_OF_REPAIR) histogram[i] = 0;
-        if (threadIdx.x == 0) kept = 0;
-        __syncthreads();
-        for (i64 round = 0; round < rounds; ++round) {
-            const i64 column = THREADS_OF_REPAIR * round + threadIdx.x;
-            const int h = distance_by_warp(code, reference, column - lane, num_references);
-            if (column < num_references && filters.admit(row, column)) atomicAdd(histogram + h, 1u);
-        }
-        __syncthreads();
-        if (threadIdx.x == 0) {
-            const int farthest = bounds ? distance_of(bounds[row]) : BITS;
-            i64 nearer = 0;
-            int h = 0;
-            while (h < farthest && nearer + histogram[h] < k) nearer += histogram[h++];
-            level = min(h, farthest);  // -1: nothing counts
-            missing = level < 0 ? 0 : (int)min(k - nearer, (i64)histogram[h]);
-        }
-        __syncthreads();
-        for (i64 round = 0; round < rounds; ++round) {
-            const i64 column = THREADS_OF_REPAIR * round + threadIdx.x;
-            int h = distance_by_warp(code, reference, column - lane, num_references);
-            if (column >= num_references || (h <= level && !filters.admit(row, column))) h = BITS + 1;
-            if (h < level) room[atomicAdd(&kept, 1)] = key_of(h, column);
-            if (missing == 0 || !__syncthreads_or(h == level)) continue;
-            const u32 ties = __ballot_sync(ALL, h == level);
-            if (lane == 0) warp_ties[warp] = __popc(ties);
-            __syncthreads();
-            int before = __popc(ties & ((1u << lane) - 1)), all = 0;
-            for (int i = 0; i < THREADS_OF_REPAIR / 32; ++i) {
-                before += i < warp ? warp_ties[i] : 0;
-                all += warp_ties[i];
-            }
-            const int left = missing;
-            if (h == level && before < left) room[atomicAdd(&kept, 1)] = key_of(h, column);
-            __syncthreads();
-            if (threadIdx.x == 0) missing = max(0, left - all);
-            __syncthreads();
-        }
-        __syncthreads();
-        write_sorted(room, kept, row, (int)k, distances, indices);
-    }
 }

@@ -1,8 +1,9 @@
-"""Hamming search in plain torch, which the other backends are tested against."""
+"""Search in plain torch, which the other backends are tested against."""
 
 import torch
 from torch import Tensor
 
+from lookalike.hashing import Scheme
 from lookalike.search.request import Neighbours, Request
 
 CHUNK_BYTES = 1 << 26
@@ -20,16 +21,28 @@ def hamming_distances(a: Tensor, b: Tensor) -> Tensor:
     return popcount(a.unsqueeze(-2) ^ b.unsqueeze(-3)).sum(-1, dtype=torch.int32)
 
 
+def scalar_distances(a: Tensor, b: Tensor, scheme: Scheme) -> Tensor:
+    """Return the distances of all pairs of codes of several bits: uint8 [p, bytes] and [q, bytes] -> int32 [p, q]."""
+    rows, columns = scheme.unpack(a), scheme.unpack(b)
+    products = (rows.values.double() @ columns.values.double().T).to(torch.int32)  # exact, on any device
+    rows = rows._replace(factors=rows.factors[:, None], offsets=rows.offsets[:, None])
+    return scheme.distances(products, rows, columns)
+
+
 def topk(request: Request) -> Neighbours:
-    """Answer a request: the `plain` backend of `hamming_topk`."""
+    """Answer a request: the `plain` backend."""
     chunk = max(1, CHUNK_BYTES // request.reference.numel())
     parts = [_topk(request, i, min(i + chunk, request.num_queries)) for i in range(0, request.num_queries, chunk)]
     return Neighbours(*(torch.cat(column) for column in zip(*parts, strict=True)))
 
 
 def _topk(request: Request, first: int, last: int) -> Neighbours:
-    excluded = request.bits + 1  # farther than any code can be
-    distances = hamming_distances(request.query[first:last], request.reference)  # [chunk, n]
+    excluded = request.farthest + 1
+    query, reference = request.query[first:last], request.reference
+    if request.scheme is None:
+        distances = hamming_distances(query, reference)  # [chunk, n]
+    else:
+        distances = scalar_distances(query, reference, request.scheme)
     if request.query_labels is not None and request.reference_labels is not None:
         distances[request.query_labels[first:last, None] == request.reference_labels] = excluded
     distances[request.excluded_pairs(first, last)] = excluded

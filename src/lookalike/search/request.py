@@ -6,6 +6,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from lookalike.hashing import Scheme
+from lookalike.hashing.scheme import FARTHEST, ONE
 from lookalike.utils.checks import checked_positive
 from lookalike.utils.lists import Lists, checked_lists, row_numbers, take_lists
 from lookalike.utils.tensors import checked_codes, checked_integers, checked_labels
@@ -31,7 +33,8 @@ class Request:
     progress: bool = False
     memory: int | None = None  # bytes of working memory, for backends that can choose
     narrow: bool = False  # whether indices are int32 rather than int64
-    limits: Tensor | None = None  # int32 [q], from -1 to bits: the largest distance that counts
+    limits: Tensor | None = None  # int32 [q], from -1 to the farthest: the largest distance that counts
+    scheme: Scheme | None = None  # how codes of several bits per dimension compare; sign codes have none
 
     @property
     def num_queries(self) -> int:
@@ -47,6 +50,16 @@ class Request:
     def bits(self) -> int:
         """Length of the codes."""
         return self.query.shape[1] * 8
+
+    @property
+    def farthest(self) -> int:
+        """The largest distance that two codes can have."""
+        return self.bits if self.scheme is None else FARTHEST
+
+    @property
+    def middle(self) -> int:
+        """The distance within which half of all codes lie, if they are random."""
+        return self.bits // 2 if self.scheme is None else ONE
 
     def to(self, device: str) -> "Request":
         """Move the tensors to another device."""
@@ -90,8 +103,9 @@ def checked_request(
     memory: int | None = None,
     narrow: bool = False,
     limits: Any = None,
+    scheme: Scheme | None = None,
 ) -> Request:
-    """Check the arguments of `hamming_topk`; `labels` are those of the queries and of the reference.
+    """Check the arguments of `hamming_topk` or `scalar_topk`; `labels` are those of the queries and of the reference.
 
     With `narrow` the answer's indices will be int32, half the memory where lists are long.
     """
@@ -113,9 +127,7 @@ def checked_request(
         reference_labels = checked_labels("reference_labels", reference_labels, len(reference)).to(query.device)
     if exclude is not None:
         exclude = checked_lists("exclude", exclude, len(query), len(reference), query.device)
-    if limits is not None:
-        limits = _checked_limits(limits, query)
-    return Request(
+    request = Request(
         query=query,
         reference=reference,
         k=checked_positive("k", k),
@@ -125,12 +137,13 @@ def checked_request(
         progress=progress,
         memory=None if memory is None else checked_positive("memory", memory),
         narrow=narrow,
-        limits=limits,
+        scheme=scheme,
     )
+    return request if limits is None else replace(request, limits=_checked_limits(limits, query, request.farthest))
 
 
-def _checked_limits(limits: Any, query: Tensor) -> Tensor:
+def _checked_limits(limits: Any, query: Tensor, farthest: int) -> Tensor:
     checked = checked_integers("limits", limits)
     if len(checked) != len(query):
         raise ValueError(f"limits must have one distance per query, {len(query)}, got {len(checked)}.")
-    return checked.to(query.device).clamp(-1, query.shape[1] * 8).to(torch.int32)
+    return checked.to(query.device).clamp(-1, farthest).to(torch.int32)

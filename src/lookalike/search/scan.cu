@@ -17,7 +17,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, RESIDENT) filter(
     const i64 begin = (i64)blockIdx.y * span, end = min(begin + span, num_references);
     const Lists lists = {
         {query_labels, reference_labels, exclude_offsets, exclude_ids}, keys, counts, capacity};
-    Queue queue = {queues[threadIdx.x / 32], 0};
+    Queue<u32, QUEUE - 32> queue = {queues[threadIdx.x / 32], 0};
     u32 refused = 0;  // hits of this lane left out by label or list
     u32 a[TILES][SLICES][4];
     load_rows(a, queries, first, num_queries);
@@ -40,7 +40,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, RESIDENT) filter(
             const int h = distance(queries + rows[i] * WORDS, reference + columns[i] * WORDS);
             if (h >= distance_of(keys_up_to[rows[i]])) valid &= ~(1u << i);
         }
-        refused += lists.append(rows, columns, valid);
+        refused += lists.append(rows, columns, columns, valid);
     };
 
     const bool labels_fit = query_marks && !*wide_labels;

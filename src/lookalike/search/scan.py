@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lookalike.search.simd import BLOCK, GROUP, TILE, distance_tile, trailing_zeros
+from lookalike.search.simd_scalar import scalar_distance_tile
 from lookalike.utils.jit import kernel
 
 FAR = np.iinfo(np.int64).max
@@ -21,7 +22,7 @@ FAR = np.iinfo(np.int64).max
 class Rows(NamedTuple):
     """The queries."""
 
-    codes: Any  # uint32 [groups, GROUP / 4, slots, 4], each word twice
+    codes: Any  # uint32 [groups, GROUP / 4, slots, 4], each word twice; codes of several bits: words of four values
     labels: Any  # int64 [q], or empty: no labels
     exclude_offsets: Any  # int64 [q + 1], or empty: nothing excluded
     exclude_ids: Any  # int64 [m], ascending within a query
@@ -30,11 +31,19 @@ class Rows(NamedTuple):
 class Columns(NamedTuple):
     """The reference, or every `id_stride`-th row of it."""
 
-    codes: Any  # uint16 [tiles, TILE / LANES, slots, LANES]
+    codes: Any  # uint16 [tiles, TILE / 32, slots, 32]; codes of several bits: uint32 [tiles, TILE / 16, words, 16]
     labels: Any  # int64 [n], or empty: no labels
     num_columns: int
     id_stride: int  # column c is sample c * id_stride
     id_bits: int  # width of an id
+
+
+class Terms(NamedTuple):
+    """What turns dot products into distances of codes of several bits."""
+
+    rows: Any  # int32 [groups, 3, GROUP]
+    columns: Any  # int32 [tiles, 2, TILE]
+    shifts: int
 
 
 class Lists(NamedTuple):
@@ -161,6 +170,7 @@ def scan(
     mirror_lists: Lists,  # if mirror: the lists of the columns; else its limits are one tile of -1
     k: int,
     scratch: Scratch,
+    terms: Any,  # None for sign codes
 ) -> None:
     """Offer every column of the tiles to the list of every row."""
     for tile in range(first_tile, last_tile):
@@ -177,15 +187,31 @@ def scan(
                     _pass_ids(lists, row - list_offset, first_column * columns.id_stride)
                     limit = lists.limits[row - list_offset]
                 scratch.row_limits[2 * r] = scratch.row_limits[2 * r + 1] = limit
-            words = distance_tile(
-                rows.codes[group_row // GROUP].ctypes.data,
-                columns.codes[tile].ctypes.data,
-                columns.codes.shape[2],
-                scratch.row_limits.ctypes.data,
-                mirror_lists.limits.ctypes.data + (first_column * 2 if mirror else 0),
-                scratch.distances.ctypes.data,
-                scratch.hits.ctypes.data,
-            )
+            group = group_row // GROUP
+            column_limits = mirror_lists.limits.ctypes.data + (first_column * 2 if mirror else 0)
+            if terms is None:
+                words = distance_tile(
+                    rows.codes[group].ctypes.data,
+                    columns.codes[tile].ctypes.data,
+                    columns.codes.shape[2],
+                    scratch.row_limits.ctypes.data,
+                    column_limits,
+                    scratch.distances.ctypes.data,
+                    scratch.hits.ctypes.data,
+                )
+            else:
+                words = scalar_distance_tile(
+                    rows.codes[group].ctypes.data,
+                    columns.codes[tile].ctypes.data,
+                    columns.codes.shape[2],
+                    terms.rows[group].ctypes.data,
+                    terms.columns[tile].ctypes.data,
+                    terms.shifts,
+                    scratch.row_limits.ctypes.data,
+                    column_limits,
+                    scratch.distances.ctypes.data,
+                    scratch.hits.ctypes.data,
+                )
             diagonal = group_row - first_column if mirror else -TILE
             num_columns, num_rows = columns.num_columns - first_column, last_row - group_row
             found = _positions(words, scratch.hits, scratch.positions, num_columns, num_rows, diagonal)

@@ -11,7 +11,7 @@ code: with majority(a, b, c) = a ^ ((a ^ b) & (a ^ c)), codes that store x0 ^ x1
 every three words need four three-input instructions, two popcounts and two additions: eight instead of nine.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from llvmlite import ir
@@ -45,6 +45,44 @@ def _splat(builder: Any, value: Any) -> Any:
     first = builder.insert_element(undefined, value, ir.Constant(_i32, 0))
     repeated = builder.shuffle_vector(first, undefined, ir.Constant(_pairs, [0] * (LANES // 2)))
     return builder.bitcast(repeated, _vector)
+
+
+def at(builder: Any, address: Any, element: ir.Type, index: Any) -> Any:
+    """Return a pointer to one element of the array at an address."""
+    return builder.gep(builder.inttoptr(address, element.as_pointer()), [index])
+
+
+def _vector_at(builder: Any, address: Any, index: Any) -> Any:
+    return builder.bitcast(at(builder, address, _i16, index), _vector.as_pointer())
+
+
+class HitPlace(NamedTuple):
+    """A row of a tile and a block of its columns, and where their limits are."""
+
+    row: Any
+    block: Any
+    row_limits: Any  # uint32 [GROUP], `twice` each limit
+    column_limits: Any  # int16 [TILE]
+
+
+def store_hits(builder: Any, totals: list[Any], place: HitPlace, distances: Any, hits: Any, found: Any) -> None:
+    """Store the distances of a row to a block, two vectors of int16, and a word of which are within the limits."""
+    row, block, row_limits, column_limits = place
+    limit_of_row = _splat(builder, builder.load(at(builder, row_limits, _i32, row), align=4))
+    masks = []
+    for half, total in enumerate(totals):
+        column = builder.add(builder.mul(block, _int64(BLOCK)), _int64(half * LANES))
+        start = builder.add(builder.mul(row, _int64(TILE)), column)
+        builder.store(total, _vector_at(builder, distances, start), align=2)
+        of_column = builder.load(_vector_at(builder, column_limits, column), align=2)
+        limit = builder.select(builder.icmp_signed(">", limit_of_row, of_column), limit_of_row, of_column)
+        masks.append(builder.icmp_signed("<=", total, limit))
+    joined = ir.Constant(ir.VectorType(_i32, BLOCK), list(range(BLOCK)))
+    word = builder.bitcast(builder.shuffle_vector(*masks, joined), _i64)
+    index = builder.add(builder.mul(row, _int64(BLOCKS)), block)
+    builder.store(word, at(builder, hits, _i64, index), align=8)
+    bit = builder.shl(builder.zext(builder.icmp_unsigned("!=", word, _int64(0)), _i64), index)
+    builder.store(builder.or_(builder.load(found), bit), found)
 
 
 def twice(words: Any) -> Any:
@@ -107,12 +145,6 @@ def distance_tile(
         popcount_type = ir.FunctionType(_vector, [_vector])
         popcount = cgutils.get_or_insert_function(builder.module, popcount_type, f"llvm.ctpop.v{LANES}i16")
 
-        def at(address: Any, element: ir.Type, index: Any) -> Any:
-            return builder.gep(builder.inttoptr(address, element.as_pointer()), [index])
-
-        def vector_at(address: Any, index: Any) -> Any:
-            return builder.bitcast(at(address, _i16, index), _vector.as_pointer())
-
         def count(bits: Any, total: Any) -> None:
             builder.store(builder.add(builder.load(total), builder.call(popcount, [bits])), total)
 
@@ -136,11 +168,11 @@ def distance_tile(
             def codes(slot: Any) -> list[Any]:
                 start = builder.add(block_start, times(slot, LANES))
                 offsets = [start, builder.add(start, times(slots, LANES))]
-                return [builder.load(vector_at(reference, offset), align=64) for offset in offsets]
+                return [builder.load(_vector_at(builder, reference, offset), align=64) for offset in offsets]
 
             def query(slot: Any, row: int) -> Any:
                 index = builder.add(builder.add(fours_start, times(slot, ROWS)), _int64(row))
-                return _splat(builder, builder.load(at(queries, _i32, index), align=4))
+                return _splat(builder, builder.load(at(builder, queries, _i32, index), align=4))
 
             for total in (*ones.values(), *twos.values()):
                 builder.store(_zeros, total)
@@ -157,28 +189,13 @@ def distance_tile(
                 codes_of_rest = codes(slot_of_rest)
                 for row, half in cells:
                     count(builder.xor(codes_of_rest[half], query(slot_of_rest, row)), ones[row, half])
-            column = times(blocks.index, BLOCK)
-            halves = [column, builder.add(column, _int64(LANES))]
-            limits_of_columns = [builder.load(vector_at(column_limits, half), align=2) for half in halves]
             for row in range(ROWS):
-                row_of_group = builder.add(first_row, _int64(row))
-                limit_of_row = _splat(builder, builder.load(at(row_limits, _i32, row_of_group), align=4))
-                masks = []
+                totals = []
                 for half in range(2):
                     two = builder.load(twos[row, half])
-                    total = builder.add(builder.load(ones[row, half]), builder.add(two, two))
-                    place = builder.add(times(row_of_group, TILE), halves[half])
-                    builder.store(total, vector_at(distances, place), align=2)
-                    of_column = limits_of_columns[half]
-                    farther = builder.icmp_signed(">", limit_of_row, of_column)
-                    limit = builder.select(farther, limit_of_row, of_column)
-                    masks.append(builder.icmp_signed("<=", total, limit))
-                joined = ir.Constant(ir.VectorType(_i32, BLOCK), list(range(BLOCK)))
-                word = builder.bitcast(builder.shuffle_vector(*masks, joined), _i64)
-                index = builder.add(times(row_of_group, BLOCKS), blocks.index)
-                builder.store(word, at(hits, _i64, index), align=8)
-                bit = builder.shl(builder.zext(builder.icmp_unsigned("!=", word, _int64(0)), _i64), index)
-                builder.store(builder.or_(builder.load(found), bit), found)
+                    totals.append(builder.add(builder.load(ones[row, half]), builder.add(two, two)))
+                place = HitPlace(builder.add(first_row, _int64(row)), blocks.index, row_limits, column_limits)
+                store_hits(builder, totals, place, distances, hits, found)
         return builder.load(found)
 
     return types.uint64(*[types.intp] * 7), codegen

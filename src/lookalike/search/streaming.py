@@ -100,6 +100,6 @@ def _request_for(page: Page, request: Request, best: Neighbours) -> Request:
     farthest = best.distances[:, -1]
     limits = request.limits
     if bool((farthest >= 0).any()):
-        unlimited = torch.full_like(farthest, request.bits) if limits is None else limits
+        unlimited = torch.full_like(farthest, request.farthest) if limits is None else limits
         limits = torch.where(farthest < 0, unlimited, farthest - 1)
     return replace(request, reference=page.codes, reference_labels=page.labels, exclude=exclude, limits=limits)

@@ -1,14 +1,12 @@
 // A limit per query: a key that slightly more than k rows should stay within, from a sample of the reference.
 
-constexpr int GROUPS = 512;  // groups of the sample, each of which names its best row
 constexpr int PLACE_BITS = 19;  // width of a row's place in the sample
 constexpr int UNROLLED = TILES > 4 ? 1 : 2;  // as the registers allow
 constexpr int UNIT = (COMPLEMENT ? 1 : 2) << PLACE_BITS;
 
-// top = max(top, value) unless x == y, in two instructions, which the compiler does not find.
-__device__ __forceinline__ void raise_unless(int x, int y, int& top, int value) {
-    asm("{ .reg .pred differ; setp.ne.s32 differ, %1, %2; @differ max.s32 %0, %0, %3; }"
-        : "+r"(top) : "r"(x), "r"(y), "r"(value));
+// What a row of the sample, of this rank by id, adds to its value beside the product.
+__device__ __forceinline__ int sample_offset(int rank, i64 row, const int* weights) {
+    return (1 << PLACE_BITS) - 1 - rank - (COMPLEMENT ? 0 : weights[row] << PLACE_BITS);
 }
 
 // Finds the best row of each group of the sample, as closeness << PLACE_BITS | place: nearer rows and smaller ids are
@@ -74,29 +72,14 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, RESIDENT) survey_marked
     survey_groups<true>(queries, sample, offsets, query_marks, sample_marks, best, num_queries, run, stride);
 }
 
-// One warp per query. `wanted` nearest rows in the sample lie in GROUPS (1 - exp(-wanted / GROUPS)) groups on average,
-// so the limit is the best row of the group of that rank.
+// One warp per query.
 extern "C" __global__ void limits(
     const int* best, const int* query_weights, const i64* sample_ids, const i64* exclude_offsets, i64* keys_up_to,
     i64 num_queries, i64 stride, i64 k, i64 spare, double share, double deviations) {
-    const int lane = threadIdx.x % 32;
     const i64 row = (i64)blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
     if (row >= num_queries) return;
-    const i64 asked = k + (exclude_offsets ? min(exclude_offsets[row + 1] - exclude_offsets[row], spare) : 0);
-    const float mean = (float)((double)asked * share);
-    const float wanted = mean + (float)deviations * sqrtf(mean) + 1.0f;
-    const int rank = max(1, min(GROUPS, (int)ceilf(GROUPS * (1.0f - expf(-wanted / GROUPS)))));
-    u32 values[GROUPS / 32];
-#pragma unroll
-    for (int i = 0; i < GROUPS / 32; ++i) values[i] = (u32)best[row * stride + 32 * i + lane] ^ 0x80000000u;
-    u32 found = 0;  // the largest value that `rank` groups reach
-    for (u32 bit = 0x80000000u; bit; bit >>= 1) {
-        int reached = 0;
-#pragma unroll
-        for (int i = 0; i < GROUPS / 32; ++i) reached += values[i] >= (found | bit);
-        if ((int)__reduce_add_sync(ALL, (u32)reached) >= rank) found |= bit;
-    }
-    if (lane) return;
+    const u32 found = value_of_rank(best + row * stride, exclude_offsets, row, k, spare, share, deviations);
+    if (threadIdx.x % 32) return;
     const int value = (int)(found ^ 0x80000000u), closeness = value >> PLACE_BITS;
     const int place = (1 << PLACE_BITS) - 1 - (value & ((1 << PLACE_BITS) - 1));
     const int h = COMPLEMENT ? BITS - closeness : query_weights[row] - closeness;
