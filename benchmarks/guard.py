@@ -21,6 +21,7 @@ from lookalike.data.glyphs import load_glyphs
 from lookalike.data.retrieval import RetrievalData
 from lookalike.data.scans import Scans, class_of, glyph_scans, is_training_class
 from lookalike.hashing import SignHasher
+from lookalike.negatives.spaces import HAMMING
 from lookalike.samplers.guard import merged_labels, positive_distances, suspected
 from lookalike.search import hamming_topk
 from lookalike.training.comparison_results import summarize
@@ -83,10 +84,10 @@ def trade_off(folder: Path, data: RetrievalData) -> list[dict[str, Any]]:
         hasher.update_mean(x)
         codes = hasher.encode(x)
         distances, near = hamming_topk(codes, codes, K, query_labels=labels)
-        positives = positive_distances(codes, codes, labels)
+        positives = positive_distances(HAMMING, codes, codes, labels)
         false = truth[near.numpy()] == truth[:, None]  # same shape, other label
         for guard in GUARDS:
-            suspicious = suspected(distances, positives, bits, guard).numpy()
+            suspicious = suspected(HAMMING, distances, positives, bits // 8, guard).numpy()
             merged, number, _ = merged_labels(labels.numpy(), near.numpy(), suspicious, most=len(labels))
             apart = merged[near.numpy()] == merged[:, None]
             rows.append(

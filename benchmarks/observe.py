@@ -10,7 +10,7 @@ import torch
 
 from benchmarks import record
 from lookalike import LSHBatchSampler
-from lookalike.samplers.streams import ROWS, Gathering
+from lookalike.samplers.arrivals import ROWS, Gathering
 from lookalike.utils.machine import machine
 
 N, BATCH, DIM, BITS, EPOCHS = 20_000, 64, 384, 512, 3

@@ -104,6 +104,12 @@ class CodeTable:
         self.codes.numpy()[ids.numpy()] = codes.numpy()  # a fraction of the overhead of torch's indexing
         mark(self.marks, ids)
 
+    def drop(self, ids: Tensor) -> None:
+        """Forget the codes of some samples."""
+        self.codes[ids] = 0
+        marks, numbers = self.marks.numpy(), ids.numpy()
+        np.bitwise_and.at(marks, numbers >> 3, ~(1 << (numbers & 7)).astype(np.uint8))
+
     def truncate(self, bits: int) -> CodeTable:
         """Return a table of the first `bits` bits of each code; codes are nested, so these are valid codes.
 

@@ -4,21 +4,22 @@ import torch
 from torch.nn.functional import normalize
 
 from lookalike import LSHBatchSampler
+from lookalike.negatives.spaces import HAMMING
 from lookalike.samplers.guard import merged_labels, positive_distances, suspected
 
 
 def test_distance_of_the_nearest_positive():
     codes = torch.tensor([[0b0000], [0b0001], [0b0111], [0b1111], [0b0000]], dtype=torch.uint8)
     labels = torch.tensor([0, 0, 0, 1, 2])
-    assert positive_distances(codes, codes, labels).tolist() == [1, 1, 2, -1, -1]
-    assert positive_distances(codes, codes.flip(0), None).tolist() == [0, 3, 0, 3, 0]
+    assert positive_distances(HAMMING, codes, codes, labels).tolist() == [1, 1, 2, -1, -1]
+    assert positive_distances(HAMMING, codes, codes.flip(0), None).tolist() == [0, 3, 0, 3, 0]
 
 
 def test_neighbours_nearer_than_the_positive_are_suspected():
     distances = torch.tensor([[10, 20, 30, -1], [10, 20, 30, 40]])
     positives = torch.tensor([20, -1])
-    assert suspected(distances, positives, 128, 1.0).tolist() == [[True, False, False, False], [False] * 4]
-    assert suspected(distances, positives, 128, 0.8).tolist()[0] == [True, True, True, False]
+    assert suspected(HAMMING, distances, positives, 16, 1.0).tolist() == [[True, False, False, False], [False] * 4]
+    assert suspected(HAMMING, distances, positives, 16, 0.8).tolist()[0] == [True, True, True, False]
 
 
 def test_classes_are_merged_where_both_sides_agree():

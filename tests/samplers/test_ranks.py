@@ -21,6 +21,10 @@ DIFFERENT = {  # (what the sampler of each rank is, what the error names)
     "hardness": (lambda rank: LSHBatchSampler(LABELS, 8, bits=64, hardness=1 - rank / 2), "hardness is 1.0 on rank 0"),
     "batch_size": (lambda rank: LSHBatchSampler(LABELS, 8 + 6 * rank, bits=64), "batch_size is 8 on rank 0, 14 on"),
     "bits": (lambda rank: LSHBatchSampler(LABELS, 8, bits=64 + 64 * rank), "bits is 64 on rank 0, 128 on rank 1"),
+    "code": (
+        lambda rank: LSHBatchSampler(LABELS, 8, bits=64, code="scalar" if rank else "signs"),
+        "code is signs on rank 0, scalar on rank 1",
+    ),
     "auto": (lambda rank: LSHBatchSampler(LABELS, 8, bits="auto" if rank else 64), "bits is 64 on rank 0, auto on"),
     "kind": (
         lambda rank: RandomBatchSampler(LABELS, 8) if rank else LSHBatchSampler(LABELS, 8, bits=64),

@@ -17,6 +17,7 @@ KINDS = {
     "random": RandomBatchSampler,
     "lsh": lambda *args, **kwargs: LSHBatchSampler(*args, bits=64, **kwargs),
     "auto": lambda *args, **kwargs: LSHBatchSampler(*args, bits="auto", max_bits=64, k=8, guard=0.95, **kwargs),
+    "scalar": lambda *args, **kwargs: LSHBatchSampler(*args, bits=64, code="scalar", k=8, guard=0.95, **kwargs),
     "incremental": lambda *args, **kwargs: PreEpochBatchSampler(*args, mode="incremental", **kwargs),
 }
 

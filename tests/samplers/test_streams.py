@@ -4,7 +4,7 @@ import torch
 
 from lookalike import LSHBatchSampler
 from lookalike.data.synthetic import clustered_embeddings
-from lookalike.samplers.streams import Gathering
+from lookalike.samplers.arrivals import Gathering
 
 
 @pytest.mark.parametrize("size", [1, 3, 10, 11, 25])

@@ -43,6 +43,8 @@ SAMPLERS = {
     "warm": lambda: LSHBatchSampler(LABELS, 20, bits=64, warm_start=True, shard="whole"),
     "warm, judged": lambda: LSHBatchSampler(None, 10, pairs=N, bits=64, warm_start="auto", shard="whole"),
     "warm, not ready": lambda: LSHBatchSampler(LABELS, 20, bits=64, warm_start="auto", shard="whole"),
+    "scalar": lambda: LSHBatchSampler(LABELS, 20, bits=64, code="scalar", guard=0.95, shard="whole"),
+    "warm, scalar": lambda: LSHBatchSampler(None, 10, pairs=N, bits=128, code="scalar", shard="whole"),
     "incremental": lambda: PreEpochBatchSampler(SOME_ALONE, 20, mode="incremental", neighbourhood=5, shard="whole"),
     "incremental, margins": lambda: PreEpochBatchSampler(
         ONE_LARGE, 4, mode="incremental", filters=MARGINS, shard="whole"
@@ -179,7 +181,7 @@ def stopped(_rank, name, epochs, stop):
 
 
 @pytest.mark.parametrize(("epochs", "stop"), [((0, 1), 2), ((0, 2), 3), ((0, 2), None)])
-@pytest.mark.parametrize("name", ["margins", "auto, guarded", "warm", "incremental"])
+@pytest.mark.parametrize("name", ["margins", "auto, guarded", "warm", "scalar", "warm, scalar", "incremental"])
 def test_a_state_of_two_ranks_goes_on_with_any_number(alone, name, epochs, stop):
     (done, state), (_, other) = on_ranks(2, stopped, name, epochs, stop)
     assert state == other

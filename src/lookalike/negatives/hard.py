@@ -11,7 +11,7 @@ import torch
 from lookalike.negatives.filters import Filters
 from lookalike.negatives.positives import least_similar_positives
 from lookalike.negatives.same import merge_both
-from lookalike.negatives.spaces import COSINE, HAMMING
+from lookalike.negatives.spaces import COSINE, space_of_codes
 from lookalike.search.cosine import Similar
 from lookalike.search.request import Neighbours
 from lookalike.utils.checks import checked_positive
@@ -21,7 +21,6 @@ from lookalike.utils.tensors import (
     both_labels,
     check_embeddings,
     check_one_dimension,
-    checked_codes,
     checked_labels,
 )
 
@@ -55,7 +54,7 @@ def hard_negatives(
     leave a sample short.
 
     Args:
-        codes: Packed codes of the queries, uint8 `[n, bits / 8]`.
+        codes: Packed codes of the queries, uint8 `[n, bits / 8]`, or `ScalarCodes`.
         labels: Integers `[n]`, or None: every sample is a class of its own (pairs: reference i is its positive).
         k: Negatives per sample.
         filters: Which neighbours count.
@@ -79,11 +78,10 @@ def hard_negatives(
         >>> hard_negatives(codes, [0, 0, 1, 1], k=1, filters=Filters(range_min=1)).indices.flatten().tolist()
         [3, 3, 0, 0]
     """
-    query = checked_codes("codes", codes)
-    reference = query if reference is None else checked_codes("reference", reference).to(query.device)
+    space, query, reference = space_of_codes(codes, reference)
     labels, reference_labels = merge_both(labels, reference_labels, same, len(query), len(reference))
     options = {"backend": backend, "progress": progress}
-    found = _mine(HAMMING, query, labels, reference, reference_labels, positives, k, filters, options)
+    found = _mine(space, query, labels, reference, reference_labels, positives, k, filters, options)
     return Neighbours(*found)
 
 
@@ -138,7 +136,7 @@ def hard_negatives_of(
 
     Args:
         rows: Which samples, one after another.
-        space: HAMMING or COSINE.
+        space: The kind of row.
         query: Rows of all samples, [n, width]; floats must be finite.
         labels: int64 [n].
         k: Negatives per sample.

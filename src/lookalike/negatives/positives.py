@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from lookalike.negatives.same import merge_both
-from lookalike.negatives.spaces import HAMMING
-from lookalike.utils.tensors import both_labels, checked_codes
+from lookalike.negatives.spaces import space_of_codes
+from lookalike.utils.tensors import both_labels
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -25,7 +25,7 @@ def hardest_positives(
     """Find the farthest sample of the same label, ties by the smaller id; -1 where there is none.
 
     Args:
-        codes: Packed codes of the queries, uint8 `[n, bits / 8]`.
+        codes: Packed codes of the queries, uint8 `[n, bits / 8]`, or `ScalarCodes`.
         labels: Integers `[n]`.
         reference: Codes to choose from, for two towers; by default the queries themselves, each without itself.
         reference_labels: Integers, one per reference; by default `labels`.
@@ -40,11 +40,10 @@ def hardest_positives(
         >>> hardest_positives(codes, [5, 5, 5, 7]).tolist()
         [2, 2, 0, -1]
     """
-    query = checked_codes("codes", codes)
-    reference = query if reference is None else checked_codes("reference", reference).to(query.device)
+    space, query, reference = space_of_codes(codes, reference)
     labels, reference_labels = merge_both(labels, reference_labels, same, len(query), len(reference))
     labels, reference_labels = both_labels(query, labels, reference, reference_labels)
-    return least_similar_positives(HAMMING, query, labels, reference, reference_labels)
+    return least_similar_positives(space, query, labels, reference, reference_labels)
 
 
 def least_similar_positives(

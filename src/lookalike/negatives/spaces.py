@@ -1,23 +1,28 @@
-"""The spaces to search for negatives: codes by Hamming distance, or floats by cosine."""
+"""The spaces to search for negatives: codes by Hamming distance or estimated cosine, or floats by cosine."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from lookalike.hashing import implied_cosine
-from lookalike.search import answer
+from lookalike.hashing import ScalarCodes, implied_cosine
+from lookalike.hashing.scheme import estimated_cosine
+from lookalike.search import answer, checked_scheme
 from lookalike.search.cosine import cosine_topk
 from lookalike.search.plain import popcount
 from lookalike.search.request import checked_request
+from lookalike.utils.tensors import checked_codes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from lookalike.hashing import Scheme
 
 
 @dataclass(frozen=True)
@@ -42,7 +47,25 @@ class Space:
         return values, torch.full((q, k), -1, dtype=torch.int32 if narrow else torch.int64, device=device)
 
 
-def _hamming_topk(
+def space_of(scheme: Scheme | None) -> Space:
+    """Return the space of codes that a scheme reads, or of sign codes if it is None."""
+    if scheme is None:
+        return HAMMING
+    topk = partial(_code_topk, scheme=scheme)
+    return Space(topk, scheme.compare, _estimated, scheme.opposite, torch.int32, -1)
+
+
+def space_of_codes(codes: Any, reference: Any = None) -> tuple[Space, Tensor, Tensor]:
+    """Return the space of codes of either kind, and their bytes; without a reference it is the queries themselves."""
+    if isinstance(codes, ScalarCodes) or isinstance(reference, ScalarCodes):
+        scheme = checked_scheme(codes, codes if reference is None else reference)
+        packed = codes.packed
+        return space_of(scheme), packed, packed if reference is None else reference.packed.to(packed.device)
+    query = checked_codes("codes", codes)
+    return HAMMING, query, query if reference is None else checked_codes("reference", reference).to(query.device)
+
+
+def _code_topk(
     query: Tensor,
     reference: Tensor,
     k: int,
@@ -52,7 +75,7 @@ def _hamming_topk(
     backend: str = "auto",
     **options: Any,
 ) -> tuple[Tensor, Tensor]:
-    """Search as `hamming_topk` does, with int32 indices if `narrow` is among the options."""
+    """Search as `hamming_topk` and `scalar_topk` do, with int32 indices if `narrow` is among the options."""
     return answer(checked_request(query, reference, k, (query_labels, reference_labels), **options), backend)
 
 
@@ -80,10 +103,14 @@ def _implied(distances: Tensor, width: int) -> Tensor:
     return implied_cosine(distances, 8 * width)
 
 
+def _estimated(distances: Tensor, _: int) -> Tensor:
+    return estimated_cosine(distances)
+
+
 def _cosine_topk(*arguments: Any, narrow: bool = False, **options: Any) -> tuple[Tensor, Tensor]:
     scores, indices = cosine_topk(*arguments, **options)
     return scores, indices.int() if narrow else indices
 
 
-HAMMING = Space(_hamming_topk, _hamming, _implied, _complement, torch.int32, -1)
+HAMMING = Space(_code_topk, _hamming, _implied, _complement, torch.int32, -1)
 COSINE = Space(_cosine_topk, _cosines, _same, _negated, torch.float32, -math.inf)

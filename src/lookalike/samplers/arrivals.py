@@ -1,4 +1,4 @@
-"""Copy tensors from a device to the host without waiting, and hand them over in order as they arrive."""
+"""What is under way: embeddings set aside until they are hashed together, and codes that are copied to the host."""
 
 from __future__ import annotations
 
@@ -8,8 +8,94 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from lookalike.samplers import states
+
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
+
+ROWS = 4096  # gathered before they are hashed: on a GPU, thousands of rows cost hardly more than a few
+
+
+class Gathering:
+    """Holds embeddings with their ids, in order, until there are `rows` of them.
+
+    On a GPU, hashing a batch takes a few dozen launches, a noticeable part of a small model's step; setting it aside
+    takes one. The state consists of tensors that stay up to date, so that it can be requested ahead of time.
+    """
+
+    def __init__(self, rows: int = ROWS) -> None:
+        self.most = rows
+        self.ids = torch.zeros(rows, dtype=torch.int64)
+        self.count = torch.zeros(1, dtype=torch.int64)
+        self.rows: Tensor | None = None  # [most, dim], where the embeddings come from
+
+    def is_full_with(self, more: int) -> bool:
+        """Return whether `more` rows would make it hand over rows."""
+        return int(self.count) + more >= self.most
+
+    def held(self) -> Tensor | None:
+        """Return the rows set aside."""
+        return None if self.rows is None else self.rows[: int(self.count)]
+
+    def add(self, ids: Tensor, x: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+        """Set rows aside; yield ids and rows, oldest first, whenever there are enough."""
+        if self.rows is not None and self.rows.dtype != x.dtype:
+            yield from self.take()
+            self.rows = None
+        if self.rows is not None and self.rows.device != x.device:  # a checkpoint is loaded on the CPU
+            self.rows = self.rows.to(x.device)
+        if self.rows is None:
+            self.rows = torch.empty((self.most, x.shape[1]), dtype=x.dtype, device=x.device)
+        first, count, given = 0, int(self.count), len(ids)
+        while first < given:
+            taken = min(given - first, self.most - count)
+            if taken < given:
+                ids_here, rows_here = ids.narrow(0, first, taken), x.narrow(0, first, taken)
+            else:
+                ids_here, rows_here = ids, x
+            self.ids.narrow(0, count, taken).copy_(ids_here)
+            self.rows.narrow(0, count, taken).copy_(rows_here)
+            first, count = first + taken, count + taken
+            self.count.fill_(count)
+            if count == self.most:
+                yield from self.take()
+                count = 0
+
+    def take(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield what is set aside, if anything, and forget it."""
+        count = int(self.count)
+        if count and self.rows is not None:
+            self.count.zero_()
+            yield self.ids[:count].clone(), self.rows[:count]
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what is set aside."""
+        return {"ids": self.ids, "count": self.count, "rows": self.rows}
+
+    def clear(self) -> None:
+        """Forget what is set aside."""
+        self.count.zero_()
+
+    def check_state(self, state: Any, n: int, dim: int | None) -> None:
+        """Raise a ValueError if `load_state_dict` could not load it."""
+        states.check_tensor(state, "ids", torch.int64, self.ids.shape)
+        states.check_tensor(state, "count", torch.int64, [1])
+        if not 0 <= int(state["count"]) <= self.most:
+            raise states.damaged(f"{int(state['count'])} rows are set aside")
+        ids = state["ids"][: int(state["count"])]
+        if len(ids) and not 0 <= int(ids.min()) <= int(ids.max()) < n:
+            raise states.damaged(f"rows are set aside for samples outside 0 to {n - 1}")
+        rows = states.optional(state, "rows", Tensor)
+        if rows is None and len(ids):
+            raise states.damaged("the rows set aside are missing")
+        if rows is not None and (dim is None or not rows.is_floating_point() or list(rows.shape) != [self.most, dim]):
+            raise states.damaged("the rows set aside have another shape")
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue with what was set aside."""
+        self.ids.copy_(state["ids"])
+        self.count.copy_(state["count"])
+        self.rows = None if state["rows"] is None else state["rows"].clone()
 
 
 class Arrivals:

@@ -233,7 +233,7 @@ def mine(
     found = memory.rows(k)
     if found is None:
         return None
-    ids, query, reference = found
+    ids, query, reference = found.ids, found.query, found.reference
     n, m = pairing.num_samples, len(ids)
     labels = pairing.classes() if m == n else pairing.classes()[ids]
     if exclude is not None and m < n:

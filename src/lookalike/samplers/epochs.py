@@ -102,6 +102,7 @@ class EpochBatchSampler(BatchSampler):
         if shard not in (True, False, "whole"):
             raise ValueError(f'shard must be True, False or "whole", got {shard!r}.')
         self.shard: Shard = "whole" if shard == "whole" else bool(shard)
+        self._memory.sees_everything = self.shard == "whole"
         self.seed = seed
         self.warm_start = WarmStart(warm_start, warm_hardness)
         self.sampler = range(self.num_samples)  # torch's batch samplers have this attribute, and loaders look at it

@@ -9,10 +9,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lookalike.hashing import implied_cosine
-from lookalike.search.plain import popcount
+from lookalike.negatives.spaces import space_of
 
 if TYPE_CHECKING:
+    from lookalike.negatives.spaces import Space
     from lookalike.samplers.composition import Mined
     from lookalike.samplers.memory import Remembered
     from lookalike.samplers.pairing import Pairing
@@ -44,7 +44,7 @@ class Guard:
         """Return labels in which classes that are likely the same are one, as far as batches can still be filled.
 
         Args:
-            mined: Neighbours and Hamming distances of all samples.
+            mined: Neighbours and their distances, of all samples.
             known: Their codes.
             pairing: The data set.
             num_batches: Batches per epoch.
@@ -53,14 +53,15 @@ class Guard:
         own = pairing.classes().numpy().astype(np.int32)
         if known is None:
             return own
-        ids, query = known.ids, known.query.cpu()
+        ids, query, space = known.ids, known.query.cpu(), space_of(known.scheme)
         if known.reference is None:
-            positives = positive_distances(query, query, pairing.classes()[ids])
+            positives = positive_distances(space, query, query, pairing.classes()[ids])
         else:
-            positives = positive_distances(query, known.reference.cpu(), None)
+            positives = positive_distances(space, query, known.reference.cpu(), None)
         assert mined.values is not None  # noqa: S101 - mined for this
         suspicious = np.zeros(tuple(mined.indices.shape), bool)
-        suspicious[ids.numpy()] = suspected(mined.values[ids], positives, 8 * query.shape[1], self.limit).numpy()
+        distances, width = mined.values[ids], query.shape[1]
+        suspicious[ids.numpy()] = suspected(space, distances, positives, width, self.limit).numpy()
         pairs = pairing.counts()
         merged = merged_labels(
             own, mined.indices.numpy(), suspicious, most=num_batches, fewest=pairs_per_batch, pairs=pairs
@@ -78,16 +79,17 @@ class Guard:
         return merged.labels
 
 
-def positive_distances(query_codes: Tensor, positive_codes: Tensor, labels: Tensor | None) -> Tensor:
-    """Return the Hamming distance of every sample to its nearest positive, int64 [n]; -1 where it has none.
+def positive_distances(space: Space, query_codes: Tensor, positive_codes: Tensor, labels: Tensor | None) -> Tensor:
+    """Return the distance of every sample to its nearest positive, int64 [n]; -1 where it has none.
 
     Args:
+        space: The kind of code.
         query_codes: uint8 [n, bytes].
         positive_codes: The references of paired data, or the same codes again.
         labels: int64 [n] for labelled data; None where the positive of query i is reference i.
     """
     if labels is None:
-        return popcount(query_codes ^ positive_codes).sum(1, dtype=torch.int64)
+        return space.compare(query_codes, positive_codes).long()
     nearest = torch.full((len(labels),), -1)
     order = labels.argsort(stable=True)
     _, counts = torch.unique_consecutive(labels[order], return_counts=True)
@@ -95,23 +97,24 @@ def positive_distances(query_codes: Tensor, positive_codes: Tensor, labels: Tens
         if len(members) < 2:
             continue
         part = query_codes[members[:ENOUGH]]
-        distances = popcount(part[:, None] ^ part[None]).sum(2, dtype=torch.int64)
-        distances.fill_diagonal_(8 * query_codes.shape[1] + 1)
+        distances = space.compare(part[:, None], part[None]).long()
+        distances.fill_diagonal_(torch.iinfo(torch.int64).max)
         nearest[members[:ENOUGH]] = distances.amin(1)
         nearest[members[ENOUGH:]] = distances.amin(1).median()
     return nearest
 
 
-def suspected(distances: Tensor, positives: Tensor, bits: int, guard: float) -> Tensor:
+def suspected(space: Space, distances: Tensor, positives: Tensor, width: int, guard: float) -> Tensor:
     """Return which neighbours are likely positives, bool [n, k]: cosines above `guard` times that of the positive.
 
     Args:
-        distances: Hamming distances of the neighbours, [n, k], -1 for none.
-        positives: Hamming distance of the nearest positive, [n], -1 for none.
-        bits: Length of the codes.
+        space: The kind of code.
+        distances: Distances of the neighbours, [n, k], -1 for none.
+        positives: Distance of the nearest positive, [n], -1 for none.
+        width: Length of the codes in bytes.
         guard: Fraction of the positive's cosine.
     """
-    cosines, limits = implied_cosine(distances, bits), guard * implied_cosine(positives, bits)
+    cosines, limits = space.scores(distances, width), guard * space.scores(positives, width)
     return (cosines > limits[:, None]) & (distances >= 0) & (positives >= 0)[:, None]
 
 

@@ -16,6 +16,8 @@ from lookalike.samplers.warm_start import WARM_HARDNESS
 if TYPE_CHECKING:
     from lookalike.analysis.bits import BitsPlan
     from lookalike.codes import CodeTable
+    from lookalike.hashing import Scheme
+    from lookalike.samplers.code_memory import Code
     from lookalike.samplers.options import MiningOptions
     from lookalike.samplers.warm_start import WarmStartMode
 
@@ -34,9 +36,13 @@ class LSHBatchSampler(EpochBatchSampler):
         bits: Length of the codes; or "auto": codes of `max_bits` are kept, and at the end of every epoch the shortest
             prefix is chosen that finds `target_overlap` of the true k nearest, as predicted from the floats of at most
             4,096 samples that are kept for one epoch. The attribute `bits` says what is in use, `plan` why.
+        code: "signs", one bit per rotated dimension as in the paper, or "scalar", several bits for each principal
+            component, which find as many of the true neighbours with half to a quarter of the bits. What components
+            there are is learned from the embeddings of the epoch before; the first epoch writes signs, unless there is
+            a warm start.
         max_bits: The longest codes that "auto" may choose.
         target_overlap: Fraction of the true nearest that "auto" aims for.
-        center: Fraction of the mean to subtract before hashing, as in `SignHasher`.
+        center: Fraction of the mean to subtract before hashing to signs, as in `SignHasher`.
         guard: Keep likely false negatives apart: classes of which more than half of the samples see a neighbour of
             the other class at more than `guard` times the cosine of their nearest positive, both estimated from the
             bits. None keeps nothing apart; 0.95 keeps most false negatives apart, 1.0 fewer.
@@ -74,6 +80,7 @@ class LSHBatchSampler(EpochBatchSampler):
         *,
         pairs: int | None = None,
         bits: int | str = 512,
+        code: Code = "signs",
         max_bits: int = MAX_BITS,
         target_overlap: float = TARGET,
         center: float = CENTER,
@@ -88,7 +95,7 @@ class LSHBatchSampler(EpochBatchSampler):
     ) -> None:
         pairing = make_pairing(labels, pairs, self_pairs=self_pairs, same=same)
         self._codes = CodeMemory(
-            pairing, bits, max_bits=max_bits, target_overlap=target_overlap, k=k, center=center, seed=seed
+            pairing, bits, code=code, max_bits=max_bits, target_overlap=target_overlap, k=k, center=center, seed=seed
         )
         keep_apart = None if guard is None else Guard(guard)
         super().__init__(
@@ -120,5 +127,13 @@ class LSHBatchSampler(EpochBatchSampler):
 
     @property
     def codes(self) -> dict[str, CodeTable]:
-        """The codes of all samples, by tower: "embeddings", or "query" and "reference"."""
+        """The codes of all samples, by tower: "embeddings", or "query" and "reference".
+
+        With `code="scalar"`, those of samples that were observed in the present epoch are of its own statistics.
+        """
         return self._codes.tables
+
+    @property
+    def scheme(self) -> Scheme | None:
+        """What reads the codes that the present epoch was composed from; None if they are signs."""
+        return self._codes.scheme

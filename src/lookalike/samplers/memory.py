@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from lookalike.hashing import ScalarCodes
+
 if TYPE_CHECKING:
     from torch import Tensor
+
+    from lookalike.hashing import Scheme
 
 
 class Remembered(NamedTuple):
@@ -14,6 +18,14 @@ class Remembered(NamedTuple):
     ids: Tensor  # int64 [m], ascending
     query: Tensor  # [m, width]
     reference: Tensor | None  # [m, width]; None where queries are searched among themselves
+    scheme: Scheme | None = None  # what reads codes of several bits; None for sign codes and floats
+
+    def codes(self) -> tuple[Tensor | ScalarCodes, Tensor | ScalarCodes | None]:
+        """Return query and reference as codes that know what they mean."""
+        if self.scheme is None:
+            return self.query, self.reference
+        reference = None if self.reference is None else ScalarCodes(self.reference, self.scheme)
+        return ScalarCodes(self.query, self.scheme), reference
 
 
 class Memory:
@@ -21,6 +33,8 @@ class Memory:
 
     has_codes = False
     """Whether rows are codes, which a guard can compare."""
+    sees_everything = False
+    """Whether each rank observes what all ranks embed; the sampler says so."""
 
     @property
     def dim(self) -> int | None:

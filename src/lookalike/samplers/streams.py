@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,18 +12,14 @@ from torch import Tensor
 from lookalike.codes import CodeTable, mark, marked
 from lookalike.hashing import SignHasher, column_sums
 from lookalike.samplers import states
-from lookalike.samplers.arrivals import Arrivals
+from lookalike.samplers.arrivals import Arrivals, Gathering
 from lookalike.utils import ranks
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 logger = logging.getLogger("lookalike")
 
 ALIKE = 1e-3  # variance of unit embeddings below which no temperature makes differences visible
 ROUNDING = 1e-8  # variance, as a fraction of the squared norm, that half-precision rounding explains
 NEARLY_UNIT = 0.1
-ROWS = 4096  # gathered before they are hashed: on a GPU, thousands of rows cost hardly more than a few
 
 
 class CodeStream:
@@ -82,10 +78,14 @@ class CodeStream:
             total = self._total if self._shared is None else self._total + self._shared
             count = total[-1].clamp(min=1)
             self.hasher.set_mean(total[:-2] / count, count)
-        codes, _ = self.hasher.encode_flagged(x)
-        self._arrivals.send(ids, codes, finite)
+        self._arrivals.send(ids, self._encode(x, finite), finite)
         if new and self._state:
             self._update_state()
+
+    def _encode(self, x: Tensor, finite: Tensor) -> Tensor:  # noqa: ARG002 - codes of other kinds need it
+        """Hash rows, of which some may not be finite, to codes of the table's length."""
+        assert self.hasher is not None  # noqa: S101 - `write` made it
+        return self.hasher.encode_flagged(x)[0]
 
     def _store(self, ids: Tensor, codes: Tensor, finite: Tensor) -> None:
         if not bool(finite.all()):
@@ -93,13 +93,21 @@ class CodeStream:
             ids, codes = ids[finite], codes[finite]
         if self._watches_flips:
             self._count_flips(ids, codes)
-        self.table.put(ids, codes)
+        self._keep(ids, codes)
         mark(self._fresh, ids)
+
+    def _keep(self, ids: Tensor, codes: Tensor) -> None:
+        """Write codes of this rank or of another."""
+        self.table.put(ids, codes)
+
+    def _comparable(self, codes: Tensor) -> Tensor:
+        """Return bits that stay the same while a model stays the same."""
+        return codes
 
     def _count_flips(self, ids: Tensor, codes: Tensor) -> None:
         known = self.table.has(ids)
-        before = self.table.codes[ids[known]].numpy()
-        flipped = int(np.bitwise_count(before ^ codes[known].numpy()).sum(dtype=np.int64))
+        before, after = (self._comparable(part).numpy() for part in (self.table.codes[ids[known]], codes[known]))
+        flipped = int(np.bitwise_count(before ^ after).sum(dtype=np.int64))
         self._flipped += torch.tensor([flipped, before.size * 8])
 
     def watch_flips(self) -> None:
@@ -128,6 +136,11 @@ class CodeStream:
         self._num_refused += len(ids)
 
     @property
+    def dim(self) -> int | None:
+        """Dimension of the embeddings; None before there are any."""
+        return None if self.hasher is None else self.hasher.dim
+
+    @property
     def device(self) -> torch.device:
         """Where the embeddings come from; the CPU before there are any."""
         return torch.device("cpu") if self.hasher is None else self.hasher.mean.device
@@ -146,7 +159,7 @@ class CodeStream:
             return
         ids = marked(self._fresh).nonzero().flatten()
         for other_ids, codes in ranks.gather_rows(ids, self.table.codes[ids]):
-            self.table.put(other_ids, codes)
+            self._keep(other_ids, codes)
         self._fresh.zero_()
         flipped = ranks.add_up(self._flipped)  # rank 0 keeps them for all, so that no rank's are lost or count twice
         self._flipped.copy_(flipped if ranks.world()[0] == 0 else torch.zeros_like(flipped))
@@ -281,77 +294,3 @@ def _have_collapsed(mean: Tensor, squares: float) -> bool:
     """
     spread = squares - float(mean.square().sum())
     return spread < (ALIKE if abs(squares - 1) < NEARLY_UNIT else ROUNDING * squares)
-
-
-class Gathering:
-    """Holds embeddings with their ids, in order, until there are `rows` of them.
-
-    On a GPU, hashing a batch takes a few dozen launches, a noticeable part of a small model's step; setting it aside
-    takes one. The state consists of tensors that stay up to date, so that it can be requested ahead of time.
-    """
-
-    def __init__(self, rows: int = ROWS) -> None:
-        self.most = rows
-        self.ids = torch.zeros(rows, dtype=torch.int64)
-        self.count = torch.zeros(1, dtype=torch.int64)
-        self.rows: Tensor | None = None  # [most, dim], where the embeddings come from
-
-    def add(self, ids: Tensor, x: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-        """Set rows aside; yield ids and rows, oldest first, whenever there are enough."""
-        if self.rows is not None and self.rows.dtype != x.dtype:
-            yield from self.take()
-            self.rows = None
-        if self.rows is not None and self.rows.device != x.device:  # a checkpoint is loaded on the CPU
-            self.rows = self.rows.to(x.device)
-        if self.rows is None:
-            self.rows = torch.empty((self.most, x.shape[1]), dtype=x.dtype, device=x.device)
-        first, count, given = 0, int(self.count), len(ids)
-        while first < given:
-            taken = min(given - first, self.most - count)
-            if taken < given:
-                ids_here, rows_here = ids.narrow(0, first, taken), x.narrow(0, first, taken)
-            else:
-                ids_here, rows_here = ids, x
-            self.ids.narrow(0, count, taken).copy_(ids_here)
-            self.rows.narrow(0, count, taken).copy_(rows_here)
-            first, count = first + taken, count + taken
-            self.count.fill_(count)
-            if count == self.most:
-                yield from self.take()
-                count = 0
-
-    def take(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield what is set aside, if anything, and forget it."""
-        count = int(self.count)
-        if count and self.rows is not None:
-            self.count.zero_()
-            yield self.ids[:count].clone(), self.rows[:count]
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return what is set aside."""
-        return {"ids": self.ids, "count": self.count, "rows": self.rows}
-
-    def clear(self) -> None:
-        """Forget what is set aside."""
-        self.count.zero_()
-
-    def check_state(self, state: Any, n: int, dim: int | None) -> None:
-        """Raise a ValueError if `load_state_dict` could not load it."""
-        states.check_tensor(state, "ids", torch.int64, self.ids.shape)
-        states.check_tensor(state, "count", torch.int64, [1])
-        if not 0 <= int(state["count"]) <= self.most:
-            raise states.damaged(f"{int(state['count'])} rows are set aside")
-        ids = state["ids"][: int(state["count"])]
-        if len(ids) and not 0 <= int(ids.min()) <= int(ids.max()) < n:
-            raise states.damaged(f"rows are set aside for samples outside 0 to {n - 1}")
-        rows = states.optional(state, "rows", Tensor)
-        if rows is None and len(ids):
-            raise states.damaged("the rows set aside are missing")
-        if rows is not None and (dim is None or not rows.is_floating_point() or list(rows.shape) != [self.most, dim]):
-            raise states.damaged("the rows set aside have another shape")
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue with what was set aside."""
-        self.ids.copy_(state["ids"])
-        self.count.copy_(state["count"])
-        self.rows = None if state["rows"] is None else state["rows"].clone()

@@ -77,7 +77,8 @@ class WarmStart:
         found = memory.rows(DECISIVE_RANK)
         if found is None:
             return False
-        self.readiness = measure_readiness(found.query, pairing.classes()[found.ids], reference=found.reference)
+        query, reference = found.codes()
+        self.readiness = measure_readiness(query, pairing.classes()[found.ids], reference=reference)
         logger.info(
             "warm start: %.0f%% of %d samples have a positive nearer than their %dnd negative: the model is %s.",
             100 * self.readiness.decisive,
