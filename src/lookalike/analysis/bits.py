@@ -1,41 +1,30 @@
-"""Choose the number of bits: predict from a few rows what fraction of the true neighbours each code length finds.
-
-The fraction of the true top k of n samples that codes find (overlap@k) equals, up to a bias of order 1 / k', that of
-the true top k' of m rows drawn from them, where k' = k (m - 1) / (n - 1). Halving the rows doubles the bias, which is
-how it is removed. Codes are nested, so one set of long codes covers all lengths.
-"""
+"""Choose the number of bits: the shortest codes that find a given fraction of the true neighbours."""
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from lookalike.analysis.measures import NEIGHBOURS, overlap
+from lookalike.analysis.measures import NEIGHBOURS
+from lookalike.analysis.predicting import Sample, Sides, predict_overlaps
 from lookalike.analysis.theory import BITS_METHODS, smallest_bits, typical_between
-from lookalike.hashing import CENTER, SignHasher
-from lookalike.search import hamming_topk, load_kernel
-from lookalike.search.cosine import cosine_topk
+from lookalike.hashing import CENTER, ScalarHasher, SignHasher
 from lookalike.utils.checks import Range, checked_bits, checked_positive
 from lookalike.utils.tensors import as_tensor, checked_labels
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from lookalike.hashing.moments import Moments
+
 GRID = (64, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096)
 MAX_BITS = 1024
 TARGET = 0.5  # fraction of the true neighbours to find
 MIN_ROWS = 64
-MAX_ANCHORS = 2048  # more would hardly narrow the error
-ERRORS = 4  # standard errors on either side: anchors share neighbours, so one is too narrow
-LOWEST_RANK = 2.0  # k' below which overlap cannot be measured and is extrapolated from larger ranks
-RANKS_ABOVE = (2.0, 4.0, 8.0)
-MUCH = 1 << 25  # pairs of codes that are worth loading the compiled kernel
 
 
 @dataclass(frozen=True)
@@ -150,12 +139,77 @@ def plan_from_codes(
     `current`, the length in use, damps changes: it grows once its prediction misses the target, and shrinks once a
     shorter length clears the target by its error.
     """
-    Range(0, 1, with_low=False, with_high=True).check("target", target)
-    if len(queries) < min(n, MIN_ROWS):
-        raise ValueError(f"{len(queries)} rows are too few to predict from; give at least {MIN_ROWS}.")
+    _check(target, len(queries), n)
+    device = queries.device
+    query_codes, reference_codes = query_codes.to(device), reference_codes.to(device)
     lengths = lengths_up_to(query_codes.shape[1] * 8)
-    sample = _Sample(queries, *(each.to(queries.device) for each in (references, query_codes, reference_codes, labels)))
-    overlaps, errors = _predict(sample, n, checked_positive("k", k), lengths)
+    codes: list[Sides] = [(query_codes[:, : b // 8], reference_codes[:, : b // 8]) for b in lengths]
+    sample = Sample(queries, references.to(device), labels.to(device), codes)
+    return _plan(sample, lengths, n=n, k=k, target=target, current=current)
+
+
+def plan_scalar(
+    queries: Tensor,
+    references: Tensor,
+    moments: Moments | None,
+    labels: Tensor,
+    *,
+    n: int,
+    k: int,
+    target: float,
+    current: int | None = None,
+    max_bits: int = MAX_BITS,
+    seed: int = 0,
+) -> BitsPlan:
+    """Choose the length of a `ScalarHasher`'s codes; row i of queries, references and labels is one sample or pair.
+
+    Codes of several bits are not nested: the rows are encoded at every length, on the device of `queries`.
+
+    Args:
+        queries: Floats `[m, dim]`, of samples drawn at random from n; only their directions count.
+        references: Floats `[m, dim]`, the other tower's, or the queries again.
+        moments: Statistics of the embeddings that will be encoded; by default those of the rows themselves. Where n is
+            much larger than m, components of so few rows fit them better than they fit the rest.
+        labels: Integers `[m]`; samples of the same label are not negatives of each other.
+        n: Number of samples to search.
+        k: Hard negatives per sample.
+        target: Fraction of the true k nearest to find.
+        current: The length in use, which damps changes as in `plan_from_codes`.
+        max_bits: The longest codes to consider.
+        seed: Seed of the hasher's rotations.
+
+    Raises:
+        ValueError: A row is not finite, there are too few rows, or the target is outside (0, 1].
+    """
+    _check(target, len(queries), n)
+    references, labels = references.to(queries.device), labels.to(queries.device)
+    sides = (queries,) if references is queries else (queries, references)
+    lengths = lengths_up_to(max_bits)
+    if moments is None:
+        seen = ScalarHasher(queries.shape[1], lengths[0])
+        for side in sides:
+            seen.update(side)
+        moments = seen.moments
+    spectrum = moments.spectrum()
+    codes: list[Sides] = []
+    for bits in lengths:
+        hasher = ScalarHasher(queries.shape[1], bits, seed=seed)
+        hasher.fit(spectrum)
+        coded = [hasher.encode(side) for side in sides]
+        codes.append((coded[0], coded[-1]))
+    sample = Sample(queries, references, labels, codes)
+    return _plan(sample, lengths, n=n, k=k, target=target, current=current)
+
+
+def _check(target: float, rows: int, n: int) -> None:
+    Range(0, 1, with_low=False, with_high=True).check("target", target)
+    if rows < min(n, MIN_ROWS):
+        raise ValueError(f"{rows} rows are too few to predict from; give at least {MIN_ROWS}.")
+
+
+def _plan(sample: Sample, lengths: tuple[int, ...], *, n: int, k: int, target: float, current: int | None) -> BitsPlan:
+    """Predict the overlap at every length and choose one."""
+    overlaps, errors = predict_overlaps(sample, n, checked_positive("k", k))
     bits, reason = _choose(lengths, overlaps, errors, target, k, current)
     return BitsPlan(
         bits=bits,
@@ -167,7 +221,7 @@ def plan_from_codes(
         target=target,
         k=k,
         n=n,
-        rows=len(queries),
+        rows=len(sample.queries),
     )
 
 
@@ -184,74 +238,6 @@ def bits_for_order(eps: float, a: float, n: int, f: float = 10.0) -> dict[str, i
     """
     answers = {method: smallest_bits(eps, a, n, f, method=method) for method in BITS_METHODS}
     return answers | {"typical": smallest_bits(eps, a, n, f, between=typical_between(eps, a * eps))}
-
-
-class _Sample(NamedTuple):
-    """Rows that a prediction comes from; row i of every field belongs to the same sample or pair."""
-
-    queries: Tensor  # float [m, dim]
-    references: Tensor  # float [m, dim]
-    query_codes: Tensor  # uint8 [m, bytes]
-    reference_codes: Tensor  # uint8 [m, bytes]
-    labels: Tensor  # int64 [m]
-
-    def overlaps(self, anchors: Tensor, rows: Tensor, ranks: list[float], lengths: Sequence[int]) -> Tensor:
-        """Measure the overlap of each anchor's nearest among some rows, float64 [ranks, lengths, anchors]."""
-        width = math.floor(max(ranks)) + 1
-        labels: dict[str, Any] = {"query_labels": self.labels[anchors], "reference_labels": self.labels[rows]}
-        true = cosine_topk(self.queries[anchors], self.references[rows], width, **labels).indices
-        by_length = []
-        for bits in lengths:
-            prefix = slice(bits // 8)
-            codes = self.query_codes[anchors, prefix], self.reference_codes[rows, prefix]
-            # On a GPU, the CUDA kernels would be compiled for every length, to save milliseconds.
-            found = hamming_topk(*codes, width, backend="matmul" if codes[0].is_cuda else "auto", **labels).indices
-            by_length.append(torch.stack([_overlap_at(found, true, rank) for rank in ranks]))
-        return torch.stack(by_length, dim=1)
-
-
-def _predict(sample: _Sample, n: int, k: int, lengths: Sequence[int]) -> tuple[list[float], list[float]]:
-    """Predict the overlap at every length among n samples, and its error."""
-    m = len(sample.queries)
-    device = sample.queries.device
-    order = torch.randperm(m, generator=torch.Generator().manual_seed(0)).to(device)
-    anchors = order[:MAX_ANCHORS]
-    share = (m - 1) / max(1, n - 1)
-    rank = k * share
-    ranks = [rank] if rank >= LOWEST_RANK else [each for each in RANKS_ABOVE if each < m / 2]
-    if (
-        device.type == "cpu" and 2 * len(anchors) * m * len(lengths) > MUCH
-    ):  # each search is small, and together they are worth it
-        load_kernel()
-    measured = sample.overlaps(anchors, torch.arange(m, device=device), ranks, lengths)
-    if share < 1:
-        half_ranks = [each / 2 for each in ranks]
-        halves = [sample.overlaps(anchors, rows, half_ranks, lengths) for rows in (order[: m // 2], order[m // 2 :])]
-        # The bias is c / k' - c / k, and c / k' is what half the rows add to it.
-        measured = measured + (1 - share) * (measured - (halves[0] + halves[1]) / 2)
-    overlaps = torch.einsum("r,rla->la", _weights(ranks, rank).to(device), measured)
-    mean = overlaps.mean(1)
-    error = ERRORS * overlaps.std(1) / math.sqrt(len(anchors))
-    if len(ranks) > 1:
-        error = error + (mean - measured[0].mean(1)).abs()
-    return mean.clamp(0, 1).tolist(), error.tolist()
-
-
-def _overlap_at(found: Tensor, true: Tensor, rank: float) -> Tensor:
-    """Return the overlap of the first `rank` entries, [anchors], interpolated between whole ranks."""
-    whole = math.floor(rank)
-    below = overlap(found[:, :whole], true[:, :whole])
-    if rank == whole:
-        return below
-    return torch.lerp(below, overlap(found[:, : whole + 1], true[:, : whole + 1]), rank - whole)
-
-
-def _weights(ranks: list[float], rank: float) -> Tensor:
-    """Return weights that extrapolate values at some ranks to another rank, linearly in the logarithm of the rank."""
-    if len(ranks) == 1:
-        return torch.ones(1, dtype=torch.float64)
-    line = np.stack([np.ones(len(ranks)), np.log(np.array(ranks) / rank)], axis=1)
-    return torch.from_numpy(np.linalg.pinv(line)[0].copy())
 
 
 def _choose(

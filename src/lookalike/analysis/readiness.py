@@ -8,12 +8,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from lookalike.search import hamming_topk
+from lookalike.hashing import ScalarCodes
+from lookalike.search import answer
+from lookalike.search.plain import popcount
+from lookalike.search.request import checked_request
 from lookalike.utils.tensors import checked_codes, checked_labels
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from lookalike.hashing import Scheme
     from lookalike.utils.arrays import Array
 
 RANKS = (1, 8, 32, 128)
@@ -51,7 +55,7 @@ def measure_readiness(
     noise, and batches of them teach it little.
 
     Args:
-        codes: Packed codes, uint8 `[n, bits / 8]`; with `reference`, those of the queries.
+        codes: Packed codes, uint8 `[n, bits / 8]`, or `ScalarCodes`; with `reference`, those of the queries.
         labels: Integers `[n]`: samples, or pairs, with the same label are positives.
         reference: Codes of the references of the same pairs, for two towers.
         population: How many samples there are, if these are a random choice of them. Ranks are scaled accordingly.
@@ -65,21 +69,22 @@ def measure_readiness(
         >>> measure_readiness(codes, [0, 1, 0, 1]).beats[1]
         0.0
     """
-    query = checked_codes("codes", codes)
+    query, scheme = _unwrapped("codes", codes)
     classes = checked_labels("labels", labels, len(query)).cpu().numpy()
-    among = query if reference is None else checked_codes("reference", reference)
+    among = query if reference is None else _unwrapped("reference", reference)[0]
     mates = _Mates(classes, with_itself=reference is not None)
     able = np.flatnonzero(mates.count > 0)
     anchors = np.sort(np.random.default_rng(seed).permutation(able)[:ANCHORS])
     if len(anchors) == 0:
         return Readiness(dict.fromkeys(RANKS, 0.0), 0)
-    nearest = _nearest_positives(query, among, mates, anchors)
+    nearest = _nearest_positives(query, among, scheme, mates, anchors)
     scale = 1.0 if population is None or population <= len(query) else (len(query) - 1) / (population - 1)
     scaled = {k: max(1, round(k * scale)) for k in RANKS}
     chosen, own = torch.from_numpy(anchors).to(query.device), torch.from_numpy(classes)
-    negatives = hamming_topk(
-        query[chosen], among, max(scaled.values()), query_labels=own[chosen.cpu()], reference_labels=own
-    ).distances.cpu()
+    request = checked_request(
+        query[chosen], among, max(scaled.values()), labels=(own[chosen.cpu()], own), scheme=scheme
+    )
+    negatives = answer(request).distances.cpu()
     farthest = negatives.amax(1)  # the last one, where there are fewer than k
     kth = {k: torch.where(negatives[:, rank - 1] < 0, farthest, negatives[:, rank - 1]) for k, rank in scaled.items()}
     return Readiness({k: float((nearest < limit.numpy()).mean()) for k, limit in kth.items()}, len(anchors))
@@ -105,13 +110,20 @@ class _Mates:
         return mates
 
 
-def _nearest_positives(query: Tensor, reference: Tensor, mates: _Mates, anchors: Array) -> Array:
+def _unwrapped(name: str, codes: Any) -> tuple[Tensor, Scheme | None]:
+    if isinstance(codes, ScalarCodes):
+        return codes.packed, codes.scheme
+    return checked_codes(name, codes), None
+
+
+def _nearest_positives(query: Tensor, reference: Tensor, scheme: Scheme | None, mates: _Mates, anchors: Array) -> Array:
     """Return the distance of each anchor to its nearest positive."""
-    own = query[torch.from_numpy(anchors).to(query.device)].cpu().numpy()
+    own = query[torch.from_numpy(anchors).to(query.device)].cpu()
     nearest = np.full(len(anchors), np.iinfo(np.int64).max)
     for j in range(min(MEMBERS, int(mates.count[anchors].max()))):
         able = np.flatnonzero(mates.count[anchors] > j)
-        mate = torch.from_numpy(mates.numbered(j, anchors[able])).to(reference.device)
-        apart = np.bitwise_count(own[able] ^ reference[mate].cpu().numpy()).sum(1, dtype=np.int64)
-        nearest[able] = np.minimum(nearest[able], apart)
+        mate = reference[torch.from_numpy(mates.numbered(j, anchors[able])).to(reference.device)].cpu()
+        some = own[torch.from_numpy(able)]
+        apart = popcount(some ^ mate).sum(1) if scheme is None else scheme.compare(some, mate)
+        nearest[able] = np.minimum(nearest[able], apart.long().numpy())
     return nearest
