@@ -53,9 +53,11 @@ def test_settings_of_another_type(options):
 def test_strategies_by_name():
     assert parse_strategy("lsh:auto") == {"sampler": "lsh", "bits": "auto"}
     assert parse_strategy("lsh:128") == {"sampler": "lsh", "bits": 128}
-    assert Settings(**parse_strategy("lsh:128")).strategy == "lsh:128"
-    for text in ("random:128", "random:auto", "lsh:many", "lsh:-8"):
-        with pytest.raises(ValueError, match="only lsh takes a number of bits"):
+    assert parse_strategy("scalar") == {"sampler": "lsh", "code": "scalar"}
+    for name in ("lsh:128", "scalar:128", "scalar:auto"):
+        assert Settings(**parse_strategy(name)).strategy == name
+    for text in ("random:128", "random:auto", "lsh:many", "lsh:-8", "scalar:many"):
+        with pytest.raises(ValueError, match="only lsh and scalar take a number of bits"):
             parse_strategy(text)
 
 
@@ -72,7 +74,8 @@ def test_settings_from_a_dictionary():
     [
         ({"learning_rat": 1.0}, "there is no setting 'learning_rat'; did you mean 'learning_rate'?"),
         ({"zzz": 1.0}, "there is no setting 'zzz'."),
-        ({"sampler": "randm"}, "lsh:BITS and lsh:auto; did you mean 'random'?"),
+        ({"sampler": "randm"}, "lsh:BITS, lsh:auto, scalar:BITS and scalar:auto; did you mean 'random'?"),
+        ({"sampler": "scalar:64", "code": "signs"}, "sampler=scalar:64 and code=signs contradict each other"),
         ({"sampler": "lsh:128", "bits": 64}, "sampler=lsh:128 and bits=64 contradict each other: set one of them."),
     ],
 )

@@ -221,7 +221,7 @@ def _print_epoch(console: "Console", settings: Settings, epoch: "EpochMetrics") 
     if epoch.epoch == 0:
         console.print(f"epoch   0  {recall}  before training", highlight=False)
         return
-    bits = f", {epoch.bits} bits" if settings.strategy == "lsh:auto" else ""
+    bits = f", {epoch.bits} bits" if settings.sampler == "lsh" and settings.bits == "auto" else ""
     outcomes = {None: "", "used": ", warm start", "not ready": f", not ready: {epoch.readiness or 0:.0%}"}
     first = outcomes.get(epoch.warm_start, f", warm start {epoch.warm_start}")
     masked = "" if epoch.masked is None else f"  masked {epoch.masked:.2%}"

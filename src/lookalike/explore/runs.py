@@ -35,7 +35,7 @@ def explored_run(path: Path, *, bits: int | None = None, progress: bool = False)
 
     Args:
         path: The folder.
-        bits: Length of the codes; by default the run's own, or 512.
+        bits: Length of the sign codes; by default that of the run's own, or 512.
         progress: Show what takes long.
 
     Raises:
@@ -45,7 +45,8 @@ def explored_run(path: Path, *, bits: int | None = None, progress: bool = False)
     folder = RunFolder(path)
     config = folder.read_config()
     settings = _settings(config)
-    length = bits or (settings.bits if isinstance(settings.bits, int) and settings.sampler == "lsh" else BITS)
+    has_signs = settings.sampler == "lsh" and settings.code == "signs"
+    length = bits or (settings.bits if isinstance(settings.bits, int) and has_signs else BITS)
     data = load_run_data_set(config, progress=progress)
     part = data.train
     query, reference = _codes(folder, config, part, data.checksum, length, settings.seed, progress=progress)
@@ -54,7 +55,7 @@ def explored_run(path: Path, *, bits: int | None = None, progress: bool = False)
         content = Content(len(query), _views(part), labels)
     own = np.arange(len(query)) if labels is None else labels
     neighbours = Neighbours(query, reference, own, data.train_exclude)
-    how = "random" if settings.sampler in WITHOUT_MINING else f"composed from these codes with {settings.strategy}"
+    how = "random" if settings.sampler in WITHOUT_MINING else f"composed from these codes as {settings.strategy} does"
     return Explored(
         title=path.resolve().name,
         content=content,

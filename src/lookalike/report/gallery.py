@@ -13,7 +13,7 @@ from PIL import Image
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from lookalike.hashing import SignHasher
+from lookalike.hashing import ScalarCodes, ScalarHasher, SignHasher
 from lookalike.negatives import hard_negatives, hardest_positives
 from lookalike.report.text import shortened
 from lookalike.search.cosine import cosine_topk
@@ -116,14 +116,14 @@ def make_gallery(run: Run, *, progress: bool = False) -> Gallery:
     model = load_run_model(run.path, run.config.content)
     reference = embed_part(model, part, "reference", progress=progress)
     bits, is_paired = _bits(run), part.pairs is not None
-    codes = _encode(run, bits, reference)
+    query = embed_part(model, part, "query", progress=progress) if is_paired else reference
+    query_codes, codes = _encode(run, bits, query, reference)
     labels = torch.arange(len(reference)) if part.labels is None else part.labels.cpu()
     anchors = _draw_anchors(labels, need_positive=not is_paired)
+    query_codes = query_codes[anchors]
     if is_paired:
-        query = embed_part(model, part, "query", progress=progress)
-        positives, query_codes = anchors, _encode(run, bits, query)[anchors]
+        positives = anchors
     else:
-        query, query_codes = reference, codes[anchors]
         positives = hardest_positives(query_codes, labels[anchors], reference=codes, reference_labels=labels)
     by_bits = hard_negatives(query_codes, labels[anchors], NEGATIVES, reference=codes, reference_labels=labels)
     exact = cosine_topk(query[anchors], reference, NEGATIVES, query_labels=labels[anchors], reference_labels=labels)
@@ -148,11 +148,20 @@ def make_gallery(run: Run, *, progress: bool = False) -> Gallery:
     return Gallery(run, bits, examples)
 
 
-def _encode(run: Run, bits: int, embeddings: Tensor) -> Tensor:
-    """Hash one side as the run's sampler does."""
-    hasher = SignHasher(embeddings.shape[1], bits, seed=run.config.seed or 0)
-    hasher.update_mean(embeddings)
-    return hasher.encode(embeddings)
+def _encode(run: Run, bits: int, query: Tensor, reference: Tensor) -> tuple[Tensor | ScalarCodes, Tensor | ScalarCodes]:
+    """Hash queries and references as the run's sampler does."""
+    dim, seed, sides = reference.shape[1], run.config.seed or 0, (query, reference)
+    if run.config.code == "scalar":
+        scalar = ScalarHasher(dim, bits, seed=seed)
+        for x in sides:
+            scalar.update(x)
+        return scalar.encode(query), scalar.encode(reference)
+    codes = []
+    for x in sides:
+        hasher = SignHasher(dim, bits, seed=seed)
+        hasher.update_mean(x)
+        codes.append(hasher.encode(x))
+    return codes[0], codes[1]
 
 
 def _bits(run: Run) -> int:

@@ -61,12 +61,12 @@ def colour(strategy: str) -> str:
     """Return the CSS class of a sampler; more bits, a stronger blue.
 
     Examples:
-        >>> colour("random"), colour("lsh:128"), colour("lsh:512")
-        ('c-random', 'c-lsh2', 'c-lsh4')
+        >>> colour("random"), colour("lsh:128"), colour("lsh:512"), colour("scalar:128")
+        ('c-random', 'c-lsh2', 'c-lsh4', 'c-scalar')
     """
     name, _, rest = strategy.partition(",")[0].partition(":")
     if name != "lsh":
-        return f"c-{name}" if name in SAMPLERS else "c-other"
+        return f"c-{name}" if name in (*SAMPLERS, "scalar") else "c-other"
     bits = int(rest) if rest.isascii() and rest.isdigit() and int(rest[:18]) > 0 else 512
     return f"c-lsh{min(SHADES, max(1, math.ceil(math.log2(bits)) - 5))}"
 

@@ -92,7 +92,7 @@ class SamplerTable:
         """Return the key figures: recall, and what the best LSH gains and costs."""
         tiles = self._recall_tiles()
         others = {row.sampler.partition(",")[0]: row for row in self.rows}
-        ours = max((row for row in self.rows if row.sampler.startswith("lsh")), key=_recall, default=None)
+        ours = max((row for row in self.rows if row.sampler.startswith(("lsh", "scalar"))), key=_recall, default=None)
         if ours is None:
             return tiles
         if "random" in others:

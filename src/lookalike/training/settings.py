@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 Sampler = Literal["random", "batchhard", "full", "incremental", "lsh"]
 Method = Literal["growth", "sample4geo"]
 WarmStart = Literal["auto", "on", "off"]
+Code = Literal["signs", "scalar"]
 
 SAMPLERS: dict[Sampler, str] = {
     "random": "random batches",
@@ -66,11 +67,14 @@ class Settings:
 
     sampler: Sampler = "lsh"
     """How to choose negatives: random, batchhard, full, incremental or lsh; on the command line and in files, lsh:BITS
-    and lsh:auto set the bits as well."""
+    and lsh:auto set the bits as well, and scalar:BITS and scalar:auto also the code."""
     bits: int | Literal["auto"] = 512
     """Code length, or "auto" to choose it after every epoch; ignored unless the sampler is "lsh"."""
+    code: Code = "signs"
+    """What the bits hold: signs, one bit per rotated dimension as in the paper, or scalar, several bits for each
+    principal component, which find as much with fewer bits; ignored unless the sampler is "lsh"."""
     center: float = 1.0
-    """Fraction of the mean embedding to subtract before hashing; ignored unless the sampler is "lsh"."""
+    """Fraction of the mean embedding to subtract before hashing to signs; ignored unless the sampler is "lsh"."""
     target_overlap: float = 0.5
     """Fraction of the true neighbours that bits="auto" aims to find; ignored for other bits."""
     epochs: int = 10
@@ -131,6 +135,7 @@ class Settings:
         check_choice("sampler", self.sampler, get_args(Sampler))
         check_choice("method", self.method, get_args(Method))
         check_choice("warm_start", self.warm_start, get_args(WarmStart))
+        check_choice("code", self.code, get_args(Code))
         if self.bits != "auto":
             checked_bits(self.bits)
         for name, low in (("epochs", 1), ("pairs_per_batch", 2), ("evaluate_every", 0), ("seed", 0)):
@@ -154,8 +159,8 @@ class Settings:
 
     @property
     def strategy(self) -> str:
-        """Name of the sampler in tables: lsh with its bits."""
-        return f"lsh:{self.bits}" if self.sampler == "lsh" else self.sampler
+        """Name of the sampler in tables: lsh with its bits, or scalar with them."""
+        return strategy_name(self.sampler, self.code, self.bits)
 
     @classmethod
     def from_dict(cls, options: Mapping[str, Any], usual: Self | None = None) -> Self:
@@ -175,10 +180,12 @@ class Settings:
         changes = dict(options)
         if isinstance(changes.get("sampler"), str):
             changes |= parse_strategy(changes["sampler"])
-            if options.get("bits", changes.get("bits")) != changes.get("bits"):
-                raise ValueError(
-                    f"sampler={options['sampler']} and bits={options['bits']} contradict each other: set one of them."
-                )
+            for name in ("bits", "code"):
+                if options.get(name, changes.get(name)) != changes.get(name):
+                    raise ValueError(
+                        f"sampler={options['sampler']} and {name}={options[name]} contradict each other: set one of "
+                        "them."
+                    )
         return replace(usual or cls(), **changes)
 
     def check_used(self, names: Iterable[str]) -> None:
@@ -190,6 +197,7 @@ class Settings:
         asked, is_lsh, mines = set(names), self.sampler == "lsh", self.sampler not in WITHOUT_MINING
         used = {
             "bits": is_lsh,
+            "code": is_lsh,
             "guard": is_lsh,
             "center": is_lsh,
             "warm_start": is_lsh,
@@ -206,8 +214,20 @@ class Settings:
                 raise ValueError(f"{name}= has no effect with {other}={value}.")
 
 
+def strategy_name(sampler: str, code: str | None, bits: int | str | None) -> str:
+    """Name a sampler and its codes, as tables do and `parse_strategy` reads it.
+
+    Examples:
+        >>> strategy_name("lsh", "signs", 512), strategy_name("lsh", "scalar", 128), strategy_name("random", None, None)
+        ('lsh:512', 'scalar:128', 'random')
+    """
+    if sampler != "lsh":
+        return sampler
+    return f"{'scalar' if code == 'scalar' else 'lsh'}:{bits or '?'}"
+
+
 def parse_strategy(text: str) -> dict[str, Any]:
-    """Return the settings of a strategy: the name of a sampler; a number of bits, or "auto", may follow "lsh".
+    """Return the settings of a strategy: the name of a sampler; "lsh" and "scalar" may name bits, or "auto".
 
     Raises:
         ValueError: There is no such strategy.
@@ -215,17 +235,21 @@ def parse_strategy(text: str) -> dict[str, Any]:
     Examples:
         >>> parse_strategy("lsh:128")
         {'sampler': 'lsh', 'bits': 128}
+        >>> parse_strategy("scalar:128")
+        {'sampler': 'lsh', 'code': 'scalar', 'bits': 128}
     """
     name, _, bits = text.partition(":")
-    if name not in SAMPLERS:
+    if name not in (*SAMPLERS, "scalar"):
         raise ValueError(
-            f"there is no sampler {name!r} among {', '.join(SAMPLERS)}, lsh:BITS and lsh:auto"
-            f"{suggestion(name, SAMPLERS)}"
+            f"there is no sampler {name!r} among {', '.join(SAMPLERS)}, lsh:BITS, lsh:auto, scalar:BITS and scalar:auto"
+            f"{suggestion(name, [*SAMPLERS, 'scalar'])}"
         )
+    chosen = {"sampler": "lsh", "code": "scalar"} if name == "scalar" else {"sampler": name}
     if not bits:
-        return {"sampler": name}
-    if name != "lsh" or not (bits == "auto" or bits.isdigit()):
+        return chosen
+    if name not in ("lsh", "scalar") or not (bits == "auto" or bits.isdigit()):
         raise ValueError(
-            f"{text!r} is not a sampler: only lsh takes a number of bits, as in lsh:512, or chooses it, as in lsh:auto."
+            f"{text!r} is not a sampler: only lsh and scalar take a number of bits, as in lsh:512, or choose it, as in "
+            "lsh:auto."
         )
-    return {"sampler": name, "bits": bits if bits == "auto" else int(bits)}
+    return {**chosen, "bits": bits if bits == "auto" else int(bits)}

@@ -62,6 +62,7 @@ def make_sampler(part: Sampled, settings: Settings, exclude: Lists | None = None
     return LSHBatchSampler(
         part.labels,
         bits=settings.bits,
+        code=settings.code,
         center=settings.center,
         target_overlap=settings.target_overlap,
         guard=settings.guard,

@@ -10,7 +10,7 @@ from lookalike.report.records import kinds
 from lookalike.training.comparison_results import ALWAYS, METRICS
 from lookalike.training.results import EpochMetrics, RunResult
 from lookalike.training.run_folder import MODEL
-from lookalike.training.settings import WITHOUT_MINING
+from lookalike.training.settings import WITHOUT_MINING, strategy_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -23,6 +23,7 @@ MINING_SETTINGS = ("hardness", "neighbourhood", "method")
 SETTINGS = {
     "sampler": kinds.NAME,
     "bits": kinds.BITS,
+    "code": kinds.TEXT,
     "epochs": kinds.COUNT,
     "pairs_per_batch": kinds.COUNT,
     "hardness": kinds.FRACTION,
@@ -75,6 +76,7 @@ class RunConfig:
 
     sampler: str
     bits: int | Literal["auto"] | None = None
+    code: str | None = None
     epochs: int | None = None
     pairs_per_batch: int | None = None
     hardness: float | None = None
@@ -88,8 +90,8 @@ class RunConfig:
 
     @property
     def strategy(self) -> str:
-        """The sampler as tables name it: lsh with its bits."""
-        return f"lsh:{self.bits or '?'}" if self.sampler == "lsh" else self.sampler
+        """The sampler as tables name it: lsh or scalar, with its bits."""
+        return strategy_name(self.sampler, self.code, self.bits)
 
     @property
     def mines(self) -> bool:
@@ -158,7 +160,7 @@ def parse_config(content: dict[str, Any], checker: Checker) -> RunConfig | None:
 
 def config_of(known: dict[str, Any], content: dict[str, Any]) -> RunConfig:
     """Build a configuration from checked settings; `content` may hold more."""
-    names = ("sampler", "bits", "epochs", "pairs_per_batch", "hardness", "seed", "data", "model")
+    names = ("sampler", "bits", "code", "epochs", "pairs_per_batch", "hardness", "seed", "data", "model")
     plain = {name: known[name] for name in names if name in known}
     return RunConfig(**plain, identity=_identity(content), content=content)
 
@@ -168,7 +170,7 @@ def _identity(content: dict[str, Any]) -> dict[str, Setting]:
     flat = {**content, **{name: value for part in options for name, value in part.items()}}
     sampler = content["sampler"]
     ignored = {"seed", "data_root", "data_options", "model_options"}
-    ignored |= set() if sampler == "lsh" else {"bits"}
+    ignored |= set() if sampler == "lsh" else {"bits", "code"}
     ignored |= set(MINING_SETTINGS) if sampler in WITHOUT_MINING else set()
     return {name: _setting(value) for name, value in flat.items() if name not in ignored}
 
