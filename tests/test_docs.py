@@ -58,8 +58,9 @@ def test_fragments_run_where_their_names_are_known(tmp_path):
     """The first lines of the README and the page on batches show parts of a loop: the README's own, for one."""
     three_lines, training, _ = python_blocks("README.md")
     assert python_blocks("docs/index.md") == [three_lines]
-    save, load, marked, marking = python_blocks("docs/batches.md")
-    code = f"{training}\nembeddings = z.detach()\n{three_lines}\npath = 'checkpoint'\n{save}\n{load}"
+    save, load, several, marked, marking = python_blocks("docs/batches.md")
+    several = f"from lookalike import LSHBatchSampler\n{several}"
+    code = f"{training}\nembeddings = z.detach()\n{several}\n{three_lines}\npath = 'checkpoint'\n{save}\n{load}"
     run_as_it_stands(f"{code}\nassert sampler.state_dict().keys() == torch.load(path)['sampler'].keys()", tmp_path)
     code = f"from lookalike import LSHBatchSampler\nlabels = [i // 4 for i in range(1000)]\n{marking}\n{marked}"
     assert run_as_it_stands(f"{code}\nprint(len(marks))", tmp_path) == "1\n"

@@ -158,7 +158,7 @@ def walk() -> Any:
         ("samplers/epochs.py", "observe: check"),
         ("samplers/code_memory.py", "one stream per tower"),
         ("samplers/streams.py", "gather 1,024 rows"),
-        ("hashing.py", "rotate, center, signs"),
+        ("hashing/signs.py", "rotate, center, signs"),
         ("samplers/arrivals.py", "copy to the host"),
         ("codes.py", "write by sample id"),
     )
