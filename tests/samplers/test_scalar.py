@@ -173,7 +173,7 @@ def test_a_collapsed_model_still_gets_codes():
     ("options", "sentence"),
     [
         ({"bits": 24}, 'code="scalar" needs at least 32 bits, got 24'),
-        ({"code": "several"}, "code must be one of 'signs', 'scalar', got 'several'"),
+        ({"code": "several"}, "code must be one of 'signs', 'scalar', 'auto', got 'several'"),
     ],
 )
 def test_codes_that_cannot_be(options, sentence):
@@ -222,3 +222,90 @@ def test_ranks_that_share_batches_learn_the_same():
     assert first == second
     assert first[2] == N
     assert first[3] > 0.6
+
+
+def auto_sampler(**options):
+    return made(bits="auto", max_bits=256, **options)
+
+
+def test_auto_writes_the_length_that_it_chose():
+    x, sampler = embeddings(), auto_sampler(target_overlap=0.7)
+    for _ in range(3):
+        observe_epoch(sampler, x)
+    next(iter(sampler))
+    assert sampler.plan.code == "scalar"
+    assert sampler.bits == sampler.scheme.bits == sampler.plan.bits < 256
+    assert "of scalar codes are predicted to find" in sampler.plan.reason
+    assert found(sampler, x) > 0.65
+    assert sampler.memory.rows(8).query.shape[1] == sampler.bits // 8
+
+
+def test_auto_searches_all_bits_of_signs_until_other_codes_are_written():
+    x, sampler = embeddings(), auto_sampler(target_overlap=0.7)
+    for expected in (256, 256):
+        assert sampler.bits == expected
+        observe_epoch(sampler, x)
+    next(iter(sampler))
+    assert sampler.scheme is not None
+    assert sampler.bits < 256
+
+
+@pytest.mark.parametrize(("target", "kind"), [(0.02, "signs"), (0.7, "scalar")])
+def test_auto_chooses_the_kind_that_takes_fewer_bits(target, kind):
+    x, sampler = embeddings(), auto_sampler(code="auto", target_overlap=target)
+    for _ in range(3):
+        observe_epoch(sampler, x)
+    next(iter(sampler))
+    assert sampler.plan.code == kind
+    assert (sampler.scheme is None) == (kind == "signs")
+    assert sampler.bits == sampler.plan.bits
+    assert sampler.memory.rows(8).query.shape[1] == sampler.bits // 8
+
+
+def test_auto_returns_to_signs_where_they_suffice():
+    x, sampler = embeddings(), auto_sampler(code="auto", target_overlap=0.7)
+    for _ in range(3):
+        observe_epoch(sampler, x)
+    next(iter(sampler))
+    assert sampler.scheme is not None
+    sampler.memory.target_overlap = 0.02
+    observe_epoch(sampler, x)
+    observe_epoch(sampler, x, leaving_out={4, 5, 6})
+    next(iter(sampler))
+    assert sampler.scheme is None
+    assert sampler.bits == sampler.plan.bits == 64
+    assert (~sampler.codes["embeddings"].seen).nonzero().flatten().tolist() == [4, 5, 6]
+
+
+@pytest.mark.parametrize("stopped_in", [1, 2, 3])
+@pytest.mark.parametrize("code", ["scalar", "auto"])
+def test_auto_resumes_as_if_nothing_had_happened(code, stopped_in, tmp_path):
+    x = embeddings()
+
+    def rest(sampler, epochs):
+        lists = []
+        for _ in range(epochs):
+            for ids in sampler:
+                sampler.observe(ids, x[ids])
+                lists.append(ids)
+        return lists, sampler.bits, None if sampler.scheme is None else sampler.scheme.identity
+
+    undisturbed = auto_sampler(code=code, target_overlap=0.7)
+    lists, *expected = rest(undisturbed, 4)
+    killed = auto_sampler(code=code, target_overlap=0.7)
+    rest(killed, stopped_in)
+    batches = iter(killed)
+    for _ in range(7):
+        ids = next(batches)
+        killed.observe(ids, x[ids])
+    torch.save(killed.state_dict(), tmp_path / "state")
+    resumed = auto_sampler(code=code, target_overlap=0.7)
+    resumed.load_state_dict(torch.load(tmp_path / "state", weights_only=True))
+    more, *found_then = rest(resumed, 4 - stopped_in)
+    assert found_then == expected
+    assert more == lists[stopped_in * len(undisturbed) + 7 :]
+
+
+def test_a_kind_of_codes_can_only_be_chosen_together_with_their_length():
+    with pytest.raises(ValueError, match='code="auto" chooses what takes fewer bits, so it needs bits="auto", got 64'):
+        made(code="auto")

@@ -54,7 +54,7 @@ def test_strategies_by_name():
     assert parse_strategy("lsh:auto") == {"sampler": "lsh", "bits": "auto"}
     assert parse_strategy("lsh:128") == {"sampler": "lsh", "bits": 128}
     assert parse_strategy("scalar") == {"sampler": "lsh", "code": "scalar"}
-    for name in ("lsh:128", "scalar:128", "scalar:auto"):
+    for name in ("lsh:128", "scalar:128", "scalar:auto", "auto:auto"):
         assert Settings(**parse_strategy(name)).strategy == name
     for text in ("random:128", "random:auto", "lsh:many", "lsh:-8", "scalar:many"):
         with pytest.raises(ValueError, match="only lsh and scalar take a number of bits"):
@@ -74,7 +74,7 @@ def test_settings_from_a_dictionary():
     [
         ({"learning_rat": 1.0}, "there is no setting 'learning_rat'; did you mean 'learning_rate'?"),
         ({"zzz": 1.0}, "there is no setting 'zzz'."),
-        ({"sampler": "randm"}, "lsh:BITS, lsh:auto, scalar:BITS and scalar:auto; did you mean 'random'?"),
+        ({"sampler": "randm"}, "lsh:BITS, lsh:auto, scalar:BITS, scalar:auto and auto:auto; did you mean 'random'?"),
         ({"sampler": "scalar:64", "code": "signs"}, "sampler=scalar:64 and code=signs contradict each other"),
         ({"sampler": "lsh:128", "bits": 64}, "sampler=lsh:128 and bits=64 contradict each other: set one of them."),
     ],

@@ -51,6 +51,8 @@ class BitsPlan:
     """Number of samples to search."""
     rows: int
     """Number of rows that the prediction comes from."""
+    code: str = "signs"
+    """The kind of codes: "signs", or "scalar" for several bits per dimension."""
 
     def predicted(self, bits: int) -> tuple[float, float]:
         """Return the predicted overlap of one of the lengths, and its error."""
@@ -198,7 +200,7 @@ def plan_scalar(
         coded = [hasher.encode(side) for side in sides]
         codes.append((coded[0], coded[-1]))
     sample = Sample(queries, references, labels, codes)
-    return _plan(sample, lengths, n=n, k=k, target=target, current=current)
+    return _plan(sample, lengths, n=n, k=k, target=target, current=current, code="scalar")
 
 
 def _check(target: float, rows: int, n: int) -> None:
@@ -207,10 +209,21 @@ def _check(target: float, rows: int, n: int) -> None:
         raise ValueError(f"{rows} rows are too few to predict from; give at least {MIN_ROWS}.")
 
 
-def _plan(sample: Sample, lengths: tuple[int, ...], *, n: int, k: int, target: float, current: int | None) -> BitsPlan:
+def _plan(
+    sample: Sample,
+    lengths: tuple[int, ...],
+    *,
+    n: int,
+    k: int,
+    target: float,
+    current: int | None,
+    code: str = "signs",
+) -> BitsPlan:
     """Predict the overlap at every length and choose one."""
     overlaps, errors = predict_overlaps(sample, n, checked_positive("k", k))
-    bits, reason = _choose(lengths, overlaps, errors, target, k, current)
+    bits, reason = _choose(
+        lengths, overlaps, errors, target, k, current, "" if code == "signs" else f" of {code} codes"
+    )
     return BitsPlan(
         bits=bits,
         meets_target=overlaps[lengths.index(bits)] >= target,
@@ -222,6 +235,7 @@ def _plan(sample: Sample, lengths: tuple[int, ...], *, n: int, k: int, target: f
         k=k,
         n=n,
         rows=len(sample.queries),
+        code=code,
     )
 
 
@@ -241,7 +255,13 @@ def bits_for_order(eps: float, a: float, n: int, f: float = 10.0) -> dict[str, i
 
 
 def _choose(
-    lengths: Sequence[int], overlaps: list[float], errors: list[float], target: float, k: int, current: int | None
+    lengths: Sequence[int],
+    overlaps: list[float],
+    errors: list[float],
+    target: float,
+    k: int,
+    current: int | None,
+    kind: str,
 ) -> tuple[int, str]:
     """Choose a length, and say why."""
     certain = [b for b, value, error in zip(lengths, overlaps, errors, strict=True) if value - error >= target]
@@ -250,9 +270,8 @@ def _choose(
     if current is not None and bits > current and overlaps[lengths.index(current)] >= target:
         bits = current
     found, error = overlaps[lengths.index(bits)], errors[lengths.index(bits)]
-    prediction = (
-        f"{bits} bits are predicted to find {found:.1%} ± {error:.1%} of the true {k} nearest (target: {target:.0%})"
-    )
+    share = f"{found:.1%} ± {error:.1%}"
+    prediction = f"{bits} bits{kind} are predicted to find {share} of the true {k} nearest (target: {target:.0%})"
     if found < target:
         return bits, f"{prediction}: no length up to {longest} reaches it, so the longest is used"
     if not certain and bits == longest:

@@ -19,6 +19,7 @@ from lookalike.report.text import shortened
 from lookalike.search.cosine import cosine_topk
 from lookalike.training.embedding import embed_part, load_run_data, load_run_model
 from lookalike.training.run_folder import MODEL
+from lookalike.training.settings import CODES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -151,7 +152,7 @@ def make_gallery(run: Run, *, progress: bool = False) -> Gallery:
 def _encode(run: Run, bits: int, query: Tensor, reference: Tensor) -> tuple[Tensor | ScalarCodes, Tensor | ScalarCodes]:
     """Hash queries and references as the run's sampler does."""
     dim, seed, sides = reference.shape[1], run.config.seed or 0, (query, reference)
-    if run.config.code == "scalar":
+    if run.config.code in CODES:  # "auto" chooses signs for low targets only
         scalar = ScalarHasher(dim, bits, seed=seed)
         for x in sides:
             scalar.update(x)

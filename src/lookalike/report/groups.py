@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from lookalike.report.records.runs import Setting
 from lookalike.report.text import shortened
-from lookalike.training.settings import SAMPLERS
+from lookalike.training.settings import CODES, SAMPLERS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -66,7 +66,7 @@ def colour(strategy: str) -> str:
     """
     name, _, rest = strategy.partition(",")[0].partition(":")
     if name != "lsh":
-        return f"c-{name}" if name in (*SAMPLERS, "scalar") else "c-other"
+        return "c-scalar" if name in CODES else f"c-{name}" if name in SAMPLERS else "c-other"
     bits = int(rest) if rest.isascii() and rest.isdigit() and int(rest[:18]) > 0 else 512
     return f"c-lsh{min(SHADES, max(1, math.ceil(math.log2(bits)) - 5))}"
 

@@ -11,6 +11,7 @@ from lookalike.report.groups import colour, grouped
 from lookalike.report.records.comparisons import Comparison, SamplerRow
 from lookalike.report.text import counted
 from lookalike.training.comparison_results import HEADINGS, METRICS, MINING, summarize
+from lookalike.training.settings import CODES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -92,7 +93,7 @@ class SamplerTable:
         """Return the key figures: recall, and what the best LSH gains and costs."""
         tiles = self._recall_tiles()
         others = {row.sampler.partition(",")[0]: row for row in self.rows}
-        ours = max((row for row in self.rows if row.sampler.startswith(("lsh", "scalar"))), key=_recall, default=None)
+        ours = max((row for row in self.rows if row.sampler.startswith(("lsh", *CODES))), key=_recall, default=None)
         if ours is None:
             return tiles
         if "random" in others:

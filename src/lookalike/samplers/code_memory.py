@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import logging
 import zlib
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import torch
 
-from lookalike.analysis.bits import MIN_ROWS, BitsPlan, plan_from_codes
+from lookalike.analysis.bits import plan_from_codes, plan_scalar
 from lookalike.hashing.moments import Moments
 from lookalike.hashing.scalar import SHORTEST
 from lookalike.negatives.hard import hard_negatives_of
 from lookalike.negatives.spaces import space_of
 from lookalike.samplers import states
+from lookalike.samplers.auto_bits import AutoBits
 from lookalike.samplers.codebook import Codebook
 from lookalike.samplers.memory import Memory, Remembered
-from lookalike.samplers.reservoir import Reservoir
 from lookalike.samplers.scalar_stream import ScalarStream
 from lookalike.samplers.streams import CodeStream
 from lookalike.search import search_device
@@ -27,13 +26,16 @@ from lookalike.utils.checks import check_choice, checked_bits, checked_positive
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from lookalike.analysis.bits import BitsPlan
     from lookalike.codes import CodeTable
     from lookalike.hashing import Scheme
+    from lookalike.samplers.auto_bits import Sampled
     from lookalike.samplers.pairing import Pairing
+    from lookalike.samplers.reservoir import Reservoir
 
 logger = logging.getLogger("lookalike")
 
-Code = Literal["signs", "scalar"]
+Code = Literal["signs", "scalar", "auto"]
 
 
 class CodeMemory(Memory):
@@ -42,7 +44,7 @@ class CodeMemory(Memory):
     Args:
         pairing: The data set.
         bits: Length of the codes, or "auto": chosen at the end of every epoch.
-        code: "signs", or "scalar": codes of several bits per dimension.
+        code: "signs"; "scalar": codes of several bits per dimension; or "auto": whichever takes fewer bits.
         max_bits: The longest codes that "auto" may choose.
         target_overlap: Fraction of the true k nearest that "auto" aims for.
         k: How many nearest count for "auto".
@@ -64,23 +66,24 @@ class CodeMemory(Memory):
         center: float,
         seed: int,
     ) -> None:
-        self.auto = isinstance(bits, str)
         if isinstance(bits, str) and bits != "auto":
             raise ValueError(f'bits must be a number or "auto", got {bits!r}.')
+        check_choice("code", code, get_args(Code))
+        if code == "auto" and bits != "auto":
+            raise ValueError(f'code="auto" chooses what takes fewer bits, so it needs bits="auto", got {bits}.')
         if not 0 < target_overlap <= 1:
             raise ValueError(f"target_overlap must be above 0 and at most 1, got {target_overlap}.")
-        self.bits = self.max_bits = checked_bits(max_bits if self.auto else bits)
+        self.bits = self.max_bits = checked_bits(max_bits if isinstance(bits, str) else bits)
+        if code != "signs" and self.bits < SHORTEST:
+            raise ValueError(f'code="{code}" needs at least {SHORTEST} bits, got {self.bits}; fewer take code="signs".')
+        self.code = code
         self.target_overlap, self.k, self.center = target_overlap, checked_positive("k", k), center
-        self.plan: BitsPlan | None = None  # the last that "auto" made, on rank 0
+        self._pairing, self._seed = pairing, seed
+        self.codebook = None if code == "signs" else Codebook(self.bits, seed=seed)
         n = pairing.num_samples
-        self._pairing = pairing
-        check_choice("code", code, get_args(Code))
-        if code == "scalar" and self.bits < SHORTEST:
-            raise ValueError(f'code="scalar" needs at least {SHORTEST} bits, got {self.bits}; fewer take code="signs".')
-        self.codebook = Codebook(self.bits, seed=seed) if code == "scalar" else None
         self.streams: dict[str, CodeStream] = {tower: self._stream(n, seed) for tower in pairing.towers}
-        self.reservoirs = {tower: Reservoir(n, seed=seed) for tower in pairing.towers} if self.auto else {}
-        self._has_chosen = self._warned_of_target = self._warned_of_collapse = False
+        self.auto = AutoBits(pairing, seed=seed) if bits == "auto" else None
+        self._warned_of_collapse = False
 
     def _stream(self, n: int, seed: int) -> CodeStream:
         if self.codebook is None:
@@ -107,7 +110,16 @@ class CodeMemory(Memory):
     def nbytes(self) -> int:
         """Memory of the codes, of a bit per sample that marks them as known, and of the reservoir of "auto"."""
         codes = sum(part.nbytes for table in self.tables.values() for part in (table.codes, table.marks))
-        return codes + sum(reservoir.nbytes for reservoir in self.reservoirs.values())
+        return codes + sum(reservoir.nbytes for reservoir in self._reservoirs.values())
+
+    @property
+    def _reservoirs(self) -> dict[str, Reservoir]:
+        return {} if self.auto is None else self.auto.reservoirs
+
+    @property
+    def plan(self) -> BitsPlan | None:
+        """The last choice of "auto", on rank 0."""
+        return None if self.auto is None else self.auto.plan
 
     def write(self, tower: str, ids: Tensor, x: Tensor) -> None:
         """Hash embeddings and remember their codes."""
@@ -116,8 +128,8 @@ class CodeMemory(Memory):
             if self.codebook.awaits_warm_start and self.streams[tower].gathering.is_full_with(len(ids)):
                 self._learn_from_first(x)
         self.streams[tower].write(ids, x)
-        if self.auto:
-            self.reservoirs[tower].write(ids, x)
+        if self.auto is not None:
+            self.auto.reservoirs[tower].write(ids, x)
 
     def _learn_from_first(self, x: Tensor | None = None) -> None:
         """Learn what codes mean from the first rows of a warm start, before any is hashed."""
@@ -136,7 +148,7 @@ class CodeMemory(Memory):
         self._learn_from_first()
         for stream in self.streams.values():
             stream.exchange()
-        for reservoir in self.reservoirs.values():
+        for reservoir in self._reservoirs.values():
             reservoir.exchange()
 
     def known_checksum(self) -> int:
@@ -152,11 +164,11 @@ class CodeMemory(Memory):
         """Forget everything, as if nothing had been written."""
         for stream in self.streams.values():
             stream.forget()
-        for reservoir in self.reservoirs.values():
-            reservoir.forget()
+        if self.auto is not None:
+            self.auto.forget()
         if self.codebook is not None:
             self.codebook.forget()
-        self.bits, self.plan, self._has_chosen = self.max_bits, None, False
+        self.bits = self.max_bits
 
     def watch_flips(self) -> None:
         """Count the bits that flip between observations of a sample from now on, until the epoch ends."""
@@ -174,10 +186,14 @@ class CodeMemory(Memory):
         self._learn_from_first()
         for stream in self.streams.values():
             stream.end_epoch()
-        if self.auto:
-            self._choose_bits(epoch)
+        sampled = None if self.auto is None else self.auto.end_epoch(self._device)
         if self.codebook is not None:
-            self._turn(self.codebook, epoch)
+            self._turn(self.codebook, epoch, sampled)
+        elif self.auto is not None and sampled is not None:
+            codes = [table.codes[sampled.ids] for table in self.tables.values()]
+            current = self.bits if self.auto.has_chosen else None
+            before = "signs", self.bits
+            _, self.bits = self.auto.choose(epoch, lambda: [self._plan_signs(sampled, codes, current)], before)
         if ranks.world()[0] == 0 and not self._warned_of_collapse:
             self._warned_of_collapse = any(stream.has_collapsed for stream in self.streams.values())
             if self._warned_of_collapse:
@@ -187,57 +203,72 @@ class CodeMemory(Memory):
                     "data."
                 )
 
-    def _turn(self, codebook: Codebook, epoch: int) -> None:
+    def _turn(self, codebook: Codebook, epoch: int, sampled: Sampled | None) -> None:
         """Search what was written, and learn what to write from what was seen."""
         streams = [stream for stream in self.streams.values() if isinstance(stream, ScalarStream)]
         sums = [part for part in [stream.take_sums() for stream in streams] if part is not None]
         for stream in streams:
             stream.settle()
         codebook.turn()
+        bits_of_signs = self.bits if codebook.written is None else self.max_bits
         if epoch > 0 and sums and float(sum(part[-1, -1] for part in sums)) > 0:
-            codebook.learn(Moments.of(torch.stack(sums).sum(0)))
+            moments = Moments.of(torch.stack(sums).sum(0))
+            kind, bits = "scalar", self.max_bits
+            if self.auto is not None:
+                kind, bits = self._choose_kind(self.auto, codebook, epoch, sampled, moments)
+            if kind == "scalar":
+                codebook.learn(moments, bits)
+                bits_of_signs = self.max_bits  # none are chosen yet, and all find the most
+            else:
+                codebook.write_signs()
+                bits_of_signs = bits
             for stream in streams:
                 stream.turn()
+        self.bits = bits_of_signs if codebook.searched is None else codebook.searched.bits
 
-    def _choose_bits(self, epoch: int) -> None:
-        """Shorten or lengthen the prefix to search, as the embeddings of the last epoch suggest."""
-        usable = torch.stack([reservoir.end_epoch() for reservoir in self.reservoirs.values()]).all(0)
-        places = usable.nonzero().flatten()
-        if len(places) < min(self._pairing.num_samples, MIN_ROWS):  # too few samples were observed
-            return
+    def _choose_kind(
+        self, auto: AutoBits, codebook: Codebook, epoch: int, sampled: Sampled | None, moments: Moments
+    ) -> tuple[str, int]:
+        """Choose what the next epoch writes."""
+        written = codebook.written
+        before = ("signs", self.bits) if written is None else ("scalar", written.bits)
+        current = {before[0]: before[1]} if auto.has_chosen else {}
+        if sampled is None:
+            return before if auto.has_chosen else ("scalar", self.max_bits)
 
-        def chosen() -> list[Tensor]:
-            self.plan = self._plan_bits(places)
-            return [torch.tensor(self.plan.bits)]
+        def plans() -> list[BitsPlan]:
+            scalar = plan_scalar(
+                sampled.queries,
+                sampled.references,
+                moments,
+                sampled.labels,
+                max_bits=self.max_bits,
+                seed=self._seed,
+                **self._aims(current.get("scalar")),
+            )
+            if self.code == "scalar":
+                return [scalar]
+            sides = sampled.queries, sampled.references
+            hashers = [stream.hasher for stream in self.streams.values() if stream.hasher is not None]
+            codes = [hasher.encode(side) for hasher, side in zip((hashers[0], hashers[-1]), sides, strict=True)]
+            return [self._plan_signs(sampled, codes, current.get("signs")), scalar]
 
-        before = self.bits
-        self.bits = int(ranks.from_first(chosen)[0])  # predicted once: ranks may round differently
-        if self.plan is not None and (self.bits != before or not self._has_chosen):
-            logger.info("bits for epoch %d: %s.", epoch, self.plan.reason)
-        self._has_chosen = True
-        if self.plan is not None and not self.plan.meets_target and not self._warned_of_target:
-            self._warned_of_target = True
-            logger.warning("%s; lower target_overlap or raise max_bits.", self.plan.reason)
+        return auto.choose(epoch, plans, before)
 
-    def _plan_bits(self, places: Tensor) -> BitsPlan:
-        reservoirs, tables = list(self.reservoirs.values()), list(self.tables.values())
-        ids = reservoirs[0].ids[places]
+    def _plan_signs(self, sampled: Sampled, codes: list[Tensor], current: int | None) -> BitsPlan:
+        """Choose a prefix of sign codes, of each tower."""
+        sides = sampled.queries, sampled.references, codes[0], codes[-1], sampled.labels
+        return plan_from_codes(*sides, **self._aims(current))
+
+    def _aims(self, current: int | None) -> dict[str, Any]:
+        num_seen = next(iter(self.tables.values())).num_seen
+        return {"n": num_seen, "k": self.k, "target": self.target_overlap, "current": current}
+
+    @property
+    def _device(self) -> torch.device:
+        """Where plans are made: where the embeddings come from, if float64 is known there."""
         device = next(iter(self.streams.values())).device
-        if device.type != "cuda":
-            device = torch.device("cpu")  # others lack float64
-        query, reference = (reservoirs[tower].known_rows(places).to(device) for tower in (0, -1))
-        query_codes, reference_codes = (tables[tower].codes[ids] for tower in (0, -1))
-        return plan_from_codes(
-            query,
-            reference,
-            query_codes,
-            reference_codes,
-            self._pairing.classes()[ids],
-            n=tables[0].num_seen,
-            k=self.k,
-            target=self.target_overlap,
-            current=self.bits if self._has_chosen else None,
-        )
+        return device if device.type == "cuda" else torch.device("cpu")
 
     def rows(self, k: int) -> Remembered | None:
         """Return the codes of the samples that have one in every tower, on the device that searches them best."""
@@ -274,20 +305,17 @@ class CodeMemory(Memory):
 
     def identity(self) -> dict[str, Any]:
         """Return what must be the same on every rank, and in a state and the sampler that loads it."""
-        own: dict[str, Any] = {"bits": "auto" if self.auto else self.bits, "center": self.center}
-        own["code"] = "signs" if self.codebook is None else "scalar"
-        return own | ({"max_bits": self.max_bits, "target_overlap": self.target_overlap} if self.auto else {})
+        own: dict[str, Any] = {"bits": self.max_bits, "center": self.center, "code": self.code}
+        if self.auto is None:
+            return own
+        return own | {"bits": "auto", "max_bits": self.max_bits, "target_overlap": self.target_overlap}
 
     def state_dict(self) -> dict[str, Any]:
         """Return codes, rotations and means, and what "auto" has chosen."""
         state: dict[str, Any] = {tower: stream.state_dict() for tower, stream in self.streams.items()}
         if self.codebook is not None:
             state["codebook"] = self.codebook.state_dict()
-        if self.auto:
-            state["reservoirs"] = {tower: reservoir.state_dict() for tower, reservoir in self.reservoirs.items()}
-            plan = None if self.plan is None else asdict(self.plan)
-            state["auto"] = {"bits": self.bits, "has_chosen": self._has_chosen, "plan": plan}
-        return state
+        return state if self.auto is None else state | self.auto.state_dict(self.bits)
 
     def check_state(self, state: dict[str, Any]) -> None:
         """Raise a ValueError if `load_state_dict` could not load it."""
@@ -296,30 +324,14 @@ class CodeMemory(Memory):
             raise states.damaged(f"its towers have the dimensions {' and '.join(map(str, dims))}")
         if self.codebook is not None:
             self.codebook.check_state(states.entry(state, "codebook", dict), *dims)
-        for tower, reservoir in self.reservoirs.items():
-            reservoir.check_state(states.entry(state, "reservoirs", dict).get(tower), *dims)
-        if self.auto:
-            if not 0 < states.entry(states.entry(state, "auto", dict), "bits", int) <= self.max_bits:
-                raise states.damaged(f"bits in use are {state['auto']['bits']}")
-            states.entry(state["auto"], "has_chosen", bool)
-            _check_plan(states.optional(state["auto"], "plan", dict))
+        if self.auto is not None:
+            self.auto.check_state(state, dims.pop(), self.max_bits)
 
     def load_state_dict(self, state: dict[str, Any], *, is_own: bool) -> bool:
         """Load a state and return whether all ranks knew what it holds."""
         if self.codebook is not None:
             self.codebook.load_state_dict(state["codebook"])
         is_shared = [stream.load_state_dict(state[tower], is_own=is_own) for tower, stream in self.streams.items()]
-        for tower, reservoir in self.reservoirs.items():
-            reservoir.load_state_dict(state["reservoirs"][tower])
-        if self.auto:
-            self.bits, self._has_chosen = state["auto"]["bits"], state["auto"]["has_chosen"]
-            self.plan = None if state["auto"]["plan"] is None else BitsPlan(**state["auto"]["plan"])
+        if self.auto is not None:
+            self.bits = self.auto.load_state_dict(state)
         return all(is_shared)
-
-
-def _check_plan(plan: dict[str, Any] | None) -> None:
-    try:
-        if plan is not None:
-            BitsPlan(**plan)
-    except TypeError as error:
-        raise states.damaged(f"the plan of its bits is another ({error})") from None

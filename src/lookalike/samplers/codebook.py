@@ -25,7 +25,7 @@ class Codebook:
     change are harmful, so the first epoch writes sign codes, unless the training set was embedded before it.
 
     Args:
-        bits: Length of the codes.
+        bits: Length of the codes, at most.
         seed: Seed of the rotations.
     """
 
@@ -50,14 +50,24 @@ class Codebook:
         """
         return not self.has_begun and self.written is None and self.shares == 1
 
-    def learn(self, moments: Moments) -> None:
-        """Write codes by these statistics from now on; every rank calls it with the same ones."""
-        bits, seed = self.bits, self.seed
+    def learn(self, moments: Moments, bits: int | None = None) -> None:
+        """Write codes by these statistics from now on; every rank calls it with the same ones.
+
+        Args:
+            moments: The statistics.
+            bits: Length of the codes, if they should be shorter.
+        """
+        length, seed = bits or self.bits, self.seed
 
         def fitted() -> list[Tensor]:
-            return [_to_bytes(ScalarHasher.of_moments(moments, bits, seed=seed).state_dict())]
+            return [_to_bytes(ScalarHasher.of_moments(moments, length, seed=seed).state_dict())]
 
         self.written = _hasher_of(_from_bytes(ranks.from_first(fitted)[0]))
+        self._update_state()
+
+    def write_signs(self) -> None:
+        """Write sign codes from now on."""
+        self.written = None
         self._update_state()
 
     def turn(self) -> None:

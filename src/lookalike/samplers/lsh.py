@@ -33,13 +33,14 @@ class LSHBatchSampler(EpochBatchSampler):
         labels: Integers, one per sample; or, with `pairs`, one per pair or None.
         batch_size: Ids that a batch lists: two sample ids per pair; with `pairs`, one pair id per pair.
         pairs: Number of pairs of a paired data set: pair i is query i with reference i.
-        bits: Length of the codes; or "auto": codes of `max_bits` are kept, and at the end of every epoch the shortest
-            prefix is chosen that finds `target_overlap` of the true k nearest, as predicted from the floats of at most
-            4,096 samples that are kept for one epoch. The attribute `bits` says what is in use, `plan` why.
+        bits: Length of the codes; or "auto": at the end of every epoch the shortest length is chosen that finds
+            `target_overlap` of the true k nearest, as predicted from the floats of at most 4,096 samples that are kept
+            for one epoch. Signs are kept in codes of `max_bits`, of which a prefix is searched; codes of several bits
+            have the chosen length from the next epoch on. The attribute `bits` says what is in use, `plan` why.
         code: "signs", one bit per rotated dimension as in the paper, or "scalar", several bits for each principal
             component, which find as many of the true neighbours with half to a quarter of the bits. What components
             there are is learned from the embeddings of the epoch before; the first epoch writes signs, unless there is
-            a warm start.
+            a warm start. With bits="auto" also "auto": whichever kind is predicted to take fewer bits.
         max_bits: The longest codes that "auto" may choose.
         target_overlap: Fraction of the true nearest that "auto" aims for.
         center: Fraction of the mean to subtract before hashing to signs, as in `SignHasher`.

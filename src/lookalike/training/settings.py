@@ -18,8 +18,9 @@ if TYPE_CHECKING:
 Sampler = Literal["random", "batchhard", "full", "incremental", "lsh"]
 Method = Literal["growth", "sample4geo"]
 WarmStart = Literal["auto", "on", "off"]
-Code = Literal["signs", "scalar"]
+Code = Literal["signs", "scalar", "auto"]
 
+CODES = ("scalar", "auto")  # kinds of codes other than signs
 SAMPLERS: dict[Sampler, str] = {
     "random": "random batches",
     "batchhard": "random batches, with only the hardest half of the negatives in the loss",
@@ -67,12 +68,13 @@ class Settings:
 
     sampler: Sampler = "lsh"
     """How to choose negatives: random, batchhard, full, incremental or lsh; on the command line and in files, lsh:BITS
-    and lsh:auto set the bits as well, and scalar:BITS and scalar:auto also the code."""
+    and lsh:auto set the bits as well, and scalar:BITS, scalar:auto and auto:auto also the code."""
     bits: int | Literal["auto"] = 512
     """Code length, or "auto" to choose it after every epoch; ignored unless the sampler is "lsh"."""
     code: Code = "signs"
     """What the bits hold: signs, one bit per rotated dimension as in the paper, or scalar, several bits for each
-    principal component, which find as much with fewer bits; ignored unless the sampler is "lsh"."""
+    principal component, which find as much with fewer bits; with bits="auto" also auto, whichever takes fewer bits;
+    ignored unless the sampler is "lsh"."""
     center: float = 1.0
     """Fraction of the mean embedding to subtract before hashing to signs; ignored unless the sampler is "lsh"."""
     target_overlap: float = 0.5
@@ -138,6 +140,10 @@ class Settings:
         check_choice("code", self.code, get_args(Code))
         if self.bits != "auto":
             checked_bits(self.bits)
+            if self.code == "auto":
+                raise ValueError(
+                    f'code="auto" chooses what takes fewer bits, so it needs bits="auto", got {self.bits}.'
+                )
         for name, low in (("epochs", 1), ("pairs_per_batch", 2), ("evaluate_every", 0), ("seed", 0)):
             checked_integer(name, getattr(self, name), low)
         if self.neighbourhood not in (None, "auto"):
@@ -159,7 +165,7 @@ class Settings:
 
     @property
     def strategy(self) -> str:
-        """Name of the sampler in tables: lsh with its bits, or scalar with them."""
+        """Name of the sampler in tables; that of lsh says which codes of how many bits."""
         return strategy_name(self.sampler, self.code, self.bits)
 
     @classmethod
@@ -223,11 +229,11 @@ def strategy_name(sampler: str, code: str | None, bits: int | str | None) -> str
     """
     if sampler != "lsh":
         return sampler
-    return f"{'scalar' if code == 'scalar' else 'lsh'}:{bits or '?'}"
+    return f"{code if code in CODES else 'lsh'}:{bits or '?'}"
 
 
 def parse_strategy(text: str) -> dict[str, Any]:
-    """Return the settings of a strategy: the name of a sampler; "lsh" and "scalar" may name bits, or "auto".
+    """Return the settings of a strategy: the name of a sampler, or KIND:BITS with the kind "lsh", "scalar" or "auto".
 
     Raises:
         ValueError: There is no such strategy.
@@ -239,15 +245,15 @@ def parse_strategy(text: str) -> dict[str, Any]:
         {'sampler': 'lsh', 'code': 'scalar', 'bits': 128}
     """
     name, _, bits = text.partition(":")
-    if name not in (*SAMPLERS, "scalar"):
+    if name not in (*SAMPLERS, *CODES):
         raise ValueError(
-            f"there is no sampler {name!r} among {', '.join(SAMPLERS)}, lsh:BITS, lsh:auto, scalar:BITS and scalar:auto"
-            f"{suggestion(name, [*SAMPLERS, 'scalar'])}"
+            f"there is no sampler {name!r} among {', '.join(SAMPLERS)}, lsh:BITS, lsh:auto, scalar:BITS, scalar:auto "
+            f"and auto:auto{suggestion(name, [*SAMPLERS, *CODES])}"
         )
-    chosen = {"sampler": "lsh", "code": "scalar"} if name == "scalar" else {"sampler": name}
+    chosen = {"sampler": "lsh", "code": name} if name in CODES else {"sampler": name}
     if not bits:
         return chosen
-    if name not in ("lsh", "scalar") or not (bits == "auto" or bits.isdigit()):
+    if name not in ("lsh", *CODES) or not (bits == "auto" or bits.isdigit()):
         raise ValueError(
             f"{text!r} is not a sampler: only lsh and scalar take a number of bits, as in lsh:512, or choose it, as in "
             "lsh:auto."
