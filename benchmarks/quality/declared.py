@@ -52,6 +52,12 @@ MASKED = {f"masked above {fraction}": {**THIRTY_TWO, "mask_above": fraction} for
 RATES = (1e-4, 3e-4, 1e-3)
 MODELS: dict[str, dict[str, Any]] = {"pretrained": {}, "initialised at random": {**UNTRAINED, "weights": None}}
 HIGH_RATE = 1e-3  # twenty times what suits the texts' encoder
+SEVERAL_BITS: dict[str, dict[str, Any]] = {"glyphs": {}, "cjk": {"epochs": 8}, "emoji": {}, "debian": {}}
+CODES = {
+    "signs, 128 bits": {"sampler": "lsh:128"},
+    "signs, 512 bits": {"sampler": "lsh:512"},
+    "several bits per dimension, 128 bits": {"sampler": "scalar:128"},
+}
 ALONE = ("cost",)  # tables with times: one run at a time
 
 
@@ -145,6 +151,12 @@ def _cost() -> list[dict[str, Any]]:
     ]
 
 
+def _several_bits(data: str) -> list[dict[str, Any]]:
+    """Compare codes of several bits with as many signs, and with four times as many."""
+    settings = {**PAPER, "evaluate_every": 0, **SEVERAL_BITS[data]}
+    return [{"data": data, "part": data, "seeds": SEEDS, "settings": settings, "rows": CODES}]
+
+
 TABLES: dict[str, list[dict[str, Any]]] = {
     **{f"quality_{data}": _quality(data) for data in QUALITY},
     **{f"one_epoch_{data}": _one_epoch(data) for data in ONE_EPOCH},
@@ -153,12 +165,13 @@ TABLES: dict[str, list[dict[str, Any]]] = {
     "masked": _masked(),
     **{f"rates_{data}": _rates(data) for data in ("emoji", "grocery")},
     "cost": _cost(),
+    **{f"several_bits_{data}": _several_bits(data) for data in SEVERAL_BITS},
     **{f"compare_{data}": [entry(data)] for data in PUBLISHED},
 }
 
 
 def cells_of(table: str) -> list[Cell]:
     """Return the cells of a table, in the order in which it shows them."""
-    order = [*ROWS, *AT_64, *TRIPLETS, *COMBINED]
+    order = [*ROWS, *AT_64, *TRIPLETS, *COMBINED, *CODES]
     cells = [cell for entry in TABLES[table] for cell in expanded(table, entry)]
     return sorted(cells, key=lambda cell: order.index(cell.row) if cell.row in order else len(order))
