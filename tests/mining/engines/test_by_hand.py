@@ -206,11 +206,9 @@ def test_what_listens_is_left_to_ray(monkeypatch):
         for given in (address, "ray://127.0.0.1:1"):
             with pytest.raises(ValueError, match=f"asked to reach {given}"), on_ray.OnRay(given).connected():
                 pass
-    with pytest.raises(
-        ValueError, match=r"found or started here \(asked to reach None\); .* ray stop makes Ray forget"
-    ):
-        with on_ray.OnRay().connected():
-            pass
+    said = r"found or started here \(asked to reach None\); .* ray stop makes Ray forget"
+    with pytest.raises(ValueError, match=said), on_ray.OnRay().connected():
+        pass
 
 
 def test_ray_reports_nothing_and_gives_up_in_minutes(monkeypatch):

@@ -30,9 +30,7 @@ RETRIES = 10  # of a cell whose worker is lost; a cell that fails by itself is n
 AHEAD = 2  # cells per worker that are submitted before one ends
 PATIENCE = 120.0  # seconds that a node may take to say whether it sees the folder, or to end what nobody waits for
 CONNECTING = 10.0  # seconds that a cluster may take to accept a connection
-TRIES = (
-    "4"  # to reach a cluster that Ray remembers, 40 seconds each; Ray itself tries 20 times, in silence
-)
+TRIES = "4"  # to reach a cluster that Ray remembers, 40 seconds each; Ray itself tries 20 times, in silence
 
 
 @dataclass(frozen=True)
