@@ -25,7 +25,7 @@ class AnyEncoder:
     Args:
         given: Called with a list of texts, or its `encode` is; returns floats [n, dim]. If it has `encode_query` and
             `encode_document`, those encode queries and references.
-        name: What tells it, besides `module`, from other encoders; by default its own name and that of its Python module.
+        name: What tells it, besides `module`, from other encoders; by default its name and that of its Python module.
     """
 
     prompts: dict[str, str] = {}  # noqa: RUF012 - stays empty
