@@ -198,6 +198,8 @@ def test_embeddings_become_row_numbers(wrote, tmp_path):
         (None, ("--corpus", "there.jsonl"), "there.jsonl has no known column, but x; --corpus-column says which"),
         (None, ("--labels", "x.npy"), "--labels belongs to --embeddings, which was not given"),
         (None, ("--embeddings", "x.npy"), "--model belongs to INPUT, which was not given"),
+        (None, ("--judge-margin", "0.1"), "--judge-margin belongs to --judge, which was not given"),
+        (None, ("--ray-cpus", "2"), "--ray-cpus belongs to --ray, which was not given"),
     ],
 )
 def test_mistakes_are_reported_in_one_sentence(source, model_folder, refused, tmp_path, content, arguments, sentence):
