@@ -388,7 +388,7 @@ def test_marks_keep_rows_apart(wrote, refused, source, model_folder, tmp_path):
     found = np.load(tmp_path / "n.npy")
     assert all(set(row[row >= 0]) == {3, 4, 5} for row in found[:3])
     assert json.loads((tmp_path / "n.summary.json").read_text())["source"]["same"] == str(marks)
-    output = tmp_path / "n.jsonl"
+    output = tmp_path / "texts.jsonl"
     wrote(source, "--model", model_folder, "--same", marks, "--num-negatives", "1", "--output", output)
     asked, answered = PAIRS
     queries, answers = set(PAIRS[asked][:3]), set(PAIRS[answered][:3])
