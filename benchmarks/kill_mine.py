@@ -28,12 +28,13 @@ from tyro.conf import arg
 from benchmarks import record
 
 WHOLE = 100  # kills
-PAIRS = 8000  # of the full problem
+PAIRS, BLOCK = 8000, 1000  # of the full problem, and of a cell
 DEADLINE = 120.0  # seconds that a process may take
 POLL = 0.0005  # seconds between looks at a process or its files
 WORDS = [f"{a}{b}" for a in ("ba", "ce", "di", "fo", "gu", "ha") for b in ("l", "m", "n", "r", "s", "t", "x")]
-ANY_TIME, CHUNK_WRITTEN, OUTPUT_WRITTEN = "any time", "a chunk is written", "the output is written"
-MOMENTS = (ANY_TIME, ANY_TIME, CHUNK_WRITTEN, OUTPUT_WRITTEN)
+ANY_TIME, CHUNK_WRITTEN, CELL_DONE = "any time", "a chunk is written", "a cell is done"
+OUTPUT_WRITTEN = "the output is written"
+MOMENTS = (ANY_TIME, CHUNK_WRITTEN, CELL_DONE, OUTPUT_WRITTEN)
 ALONE, ONE_OUTPUT, ONE_CACHE = "alone", "two processes, one output", "two processes, one cache folder"
 
 
@@ -250,6 +251,7 @@ class Trials:
         happened: dict[str, Callable[[], bool]] = {
             ANY_TIME: lambda: False,
             CHUNK_WRITTEN: _changes(lambda: _row_sizes(work)),
+            CELL_DONE: _changes(lambda: _cells(work)),
             OUTPUT_WRITTEN: lambda: any(work.glob("*.jsonl.*.tmp")),
         }
         end = time.monotonic() + self.duration * 1.1 * (self.rng.random() if moment == ANY_TIME else 1.0)
@@ -284,6 +286,8 @@ class Trials:
             "cpu",
             "--bits",
             64,
+            "--block",
+            BLOCK,
         ]
         screen = work / f"screen-{time.monotonic_ns()}.txt"
         return Process([*map(str, [*arguments, "--batch-size", 128]), *more], screen)
@@ -298,6 +302,13 @@ def _row_sizes(folder: Path) -> list[int]:
         return [path.stat().st_size for path in folder.glob("**/rows.bin")]
     except FileNotFoundError:  # a process has just removed them
         return []
+
+
+def _cells(folder: Path) -> int:
+    try:
+        return sum(1 for _ in folder.glob("*/cells-*/*"))
+    except FileNotFoundError:  # a process has just removed them
+        return 0
 
 
 def _changes(look: Callable[[], Any]) -> Callable[[], bool]:

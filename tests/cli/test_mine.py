@@ -198,6 +198,8 @@ def test_embeddings_become_row_numbers(wrote, tmp_path):
         (None, ("--corpus", "there.jsonl"), "there.jsonl has no known column, but x; --corpus-column says which"),
         (None, ("--labels", "x.npy"), "--labels belongs to --embeddings, which was not given"),
         (None, ("--embeddings", "x.npy"), "--model belongs to INPUT, which was not given"),
+        (None, ("--judge-margin", "0.1"), "--judge-margin belongs to --judge, which was not given"),
+        (None, ("--ray-cpus", "2"), "--ray-cpus belongs to --ray, which was not given"),
     ],
 )
 def test_mistakes_are_reported_in_one_sentence(source, model_folder, refused, tmp_path, content, arguments, sentence):
@@ -386,7 +388,7 @@ def test_marks_keep_rows_apart(wrote, refused, source, model_folder, tmp_path):
     found = np.load(tmp_path / "n.npy")
     assert all(set(row[row >= 0]) == {3, 4, 5} for row in found[:3])
     assert json.loads((tmp_path / "n.summary.json").read_text())["source"]["same"] == str(marks)
-    output = tmp_path / "n.jsonl"
+    output = tmp_path / "texts.jsonl"
     wrote(source, "--model", model_folder, "--same", marks, "--num-negatives", "1", "--output", output)
     asked, answered = PAIRS
     queries, answers = set(PAIRS[asked][:3]), set(PAIRS[answered][:3])

@@ -70,8 +70,23 @@ def test_what_cannot_encode_is_refused(given):
 
 def test_names_tell_encoders_apart():
     assert identify(as_model(Words())) == "words"
-    assert identify(as_model(letters)) == "letters"
-    assert identify(as_model(Encodes())) == "Encodes"
+    assert identify(as_model(letters)) == "tests.mining.shares.letters"
+    assert identify(as_model(Encodes())) == f"{__name__}.Encodes"
+
+
+def letters_backwards(texts):
+    return letters([text[::-1] for text in texts])
+
+
+letters_backwards.__qualname__ = "letters"
+
+
+def test_a_function_of_the_same_name_in_another_module_takes_nothing_from_the_cache_of_the_first(dataset, tmp_path):
+    options = {"verbose": False, "bits": 64}
+    mine_hard_negatives(dataset, letters, cache_folder=tmp_path, **options)
+    before = set(tmp_path.iterdir())
+    mine_hard_negatives(dataset, letters_backwards, cache_folder=tmp_path, **options)
+    assert len(set(tmp_path.iterdir()) - before) == len(before)
 
 
 class Module(torch.nn.Module):

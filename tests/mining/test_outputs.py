@@ -32,6 +32,19 @@ def mine_to(request, dataset, model, tmp_path):
     return write, output
 
 
+def test_the_summary_of_another_output_is_not_replaced(mine_to, tmp_path):
+    write, output = mine_to
+    other = output.with_suffix(".npy" if output.suffix == ".parquet" else ".parquet")
+    (tmp_path / "out.summary.json").write_text("{}")
+    other.touch()
+    with pytest.raises(ValueError, match=rf"out\.summary\.json belongs to .*{other.name}, and would be replaced"):
+        write()
+    assert (tmp_path / "out.summary.json").read_text() == "{}"
+    other.unlink()  # what a run left that was killed before its rows were in place
+    write()
+    assert (tmp_path / "out.summary.json").read_text() != "{}"
+
+
 def stopped(*_, **__):
     raise KeyboardInterrupt
 

@@ -5,6 +5,7 @@ from itertools import chain, pairwise
 
 import pytest
 
+from lookalike import mine_hard_negatives
 from lookalike.data.table_files import read_table
 from lookalike.data.text_pairs import read_text_pairs
 from lookalike.mining import text_sources
@@ -59,6 +60,18 @@ def test_batches_are_those_of_the_table(tmp_path):
     grouped = tmp_path / "grouped.jsonl"
     grouped.write_text("".join(json.dumps({"query": f"q{i}", "pos": ["a", f"b{i}"]}) + "\n" for i in range(20)))
     assert pairs_of(grouped) == [(f"q{i}", text) for i in range(20) for text in ("a", f"b{i}")]
+
+
+def test_a_stream_that_does_not_name_its_columns_is_mined(dataset, model):
+    datasets = pytest.importorskip("datasets")
+    columns = dataset.column_names
+    stream = datasets.IterableDataset.from_generator(lambda: iter(dataset.to_list()))
+    assert stream.column_names is None
+    options = {"anchor_column_name": columns[0], "positive_column_name": columns[1], "verbose": False}
+    expected = mine_hard_negatives(dataset, model, verbose=False).to_list()
+    assert mine_hard_negatives(stream, model, **options).to_list() == expected
+    with pytest.raises(ValueError, match="streams that do not name their columns need both anchor_column_name and"):
+        mine_hard_negatives(stream, model, anchor_column_name=columns[0], verbose=False)
 
 
 def test_data_sets_and_streams(tmp_path):

@@ -86,17 +86,17 @@ class Work:
     """Who does the work."""
 
     block: Annotated[int | None, Hint(default="131072, and 524288 from 16 million queries on")] = None
-    """Rows that are encoded, searched and finished together: what a killed run loses at most."""
+    """Rows to encode, search and finish at a time; a run that is killed loses at most the block it was working on."""
     shard: Annotated[str | None, Hint(value="I/N")] = None
-    """Do the I-th of N shares of the work, as in a SLURM array, and keep it beside the output."""
+    """Do share I of N, for example as task I of a SLURM array, and keep the results beside the output for --merge."""
     merge: Flag = False
-    """Write the output from what all shards have done."""
+    """Write the output, once all shards are done."""
     ray: Annotated[str | None, Hint(value="ADDRESS")] = None
-    """Share the work out on the Ray cluster at this address; auto finds the one that runs, or starts one here."""
+    """Run on the Ray cluster at this address; auto finds the one that is running, or starts one on this machine."""
     ray_cpus: int = 1
     """Processors for each cell on Ray."""
     dry_run: Flag = False
-    """Mine nothing; print cells, memory, disk and time, from rates that are measured on a few rows."""
+    """Mine nothing; estimate cells, memory, disk and time from a few rows, and print them."""
 
     def __post_init__(self) -> None:
         if self.block is not None:
@@ -173,6 +173,10 @@ def _check(options: Options) -> None:
         raise ValueError(f"{known[ignored[0]].flag} belongs to {owner}, which was not given.")
     if options.texts.corpus is None and options.texts.corpus_column is not None:
         raise ValueError("--corpus-column belongs to --corpus, which was not given.")
+    if options.texts.judge is None and "judge_margin" in changed:
+        raise ValueError("--judge-margin belongs to --judge, which was not given.")
+    if options.work.ray is None and "ray_cpus" in changed:
+        raise ValueError("--ray-cpus belongs to --ray, which was not given.")
     if options.output is None:
         raise ValueError("mining needs --output: the file to write.")
     if (options.input is None) == (options.embeddings.embeddings is None):

@@ -83,8 +83,8 @@ class Estimate:
             table.add_row(each.stage, *amounts, spoken_time(each.seconds), spoken_size(each.disk))
         console.print(table)
         console.print(
-            f"About {spoken_time(self.seconds)} in one process, {spoken_size(self.disk)} of disk while it runs, "
-            f"{spoken_size(self.memory)} of memory per process besides the model. Nothing was mined.",
+            f"For one process: {spoken_time(self.seconds)}, {spoken_size(self.disk)} of disk while it runs, and "
+            f"{spoken_size(self.memory)} of memory besides Python, libraries and the model. Nothing was mined.",
             highlight=False,
         )
 

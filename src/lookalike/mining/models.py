@@ -25,7 +25,7 @@ class AnyEncoder:
     Args:
         given: Called with a list of texts, or its `encode` is; returns floats [n, dim]. If it has `encode_query` and
             `encode_document`, those encode queries and references.
-        name: What tells it, besides `module`, from other encoders; by default its own name.
+        name: What tells it, besides `module`, from other encoders; by default its name and that of its Python module.
     """
 
     prompts: dict[str, str] = {}  # noqa: RUF012 - stays empty
@@ -34,7 +34,7 @@ class AnyEncoder:
 
     def __init__(self, given: Any, name: str | None = None) -> None:
         self.given = given
-        self.name = name or getattr(given, "name", None) or getattr(given, "__qualname__", type(given).__qualname__)
+        self.name = name or getattr(given, "name", None) or _full_name(given)
         either = getattr(given, "encode", given)
         self._query: Callable[[list[str]], Any] = getattr(given, "encode_query", either)
         self._document: Callable[[list[str]], Any] = getattr(given, "encode_document", either)
@@ -132,6 +132,11 @@ def imported(name: str) -> Any:
             f"{name!r} names nothing that can be imported ({error}); write package.module:function."
         ) from error
     return found() if isinstance(found, type) else found
+
+
+def _full_name(given: Any) -> str:
+    named = given if hasattr(given, "__qualname__") else type(given)
+    return f"{named.__module__}.{named.__qualname__}"
 
 
 def _plain(found: Any) -> Any:

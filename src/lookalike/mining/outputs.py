@@ -208,6 +208,13 @@ def refuse_existing(path: Path, *, force: bool) -> None:
         work = work_folder(path)
         left = f" {work.name} beside it is from an interrupted run." if any(work.glob(f"*/{NOTE}")) else ""
         raise ValueError(f"{path} exists; force=True overwrites it, output= chooses another file.{left}")
+    elif not force and (summary := summary_path(path)).exists():
+        others = [path.with_suffix(suffix) for suffix in (".jsonl", ".parquet", ".npy") if suffix != path.suffix]
+        if other := next((each for each in others if each.exists()), None):
+            raise ValueError(
+                f"{summary} belongs to {other}, and would be replaced; force=True overwrites it, output= chooses "
+                "another name."
+            )
 
 
 def output_version(path: Path) -> tuple[int, int] | None:

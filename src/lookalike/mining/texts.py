@@ -252,11 +252,13 @@ def _opened_corpus(corpus: Any) -> tuple[Iterable[list[str]], dict[str, Any] | N
 def _columns(dataset: Any, anchor: str | None, positive: str | None) -> tuple[str, str] | None:
     """Return the names of the columns of queries and positives: of a data set by default the first two.
 
-    None leaves the choice to known names, as files have them.
+    None leaves the choice to known names, as files and some streams have them.
     """
-    if isinstance(dataset, str | PathLike | list | tuple):
+    untold = getattr(dataset, "column_names", ()) is None  # of a stream, whose columns come with its first rows
+    if untold or isinstance(dataset, str | PathLike | list | tuple):
         if (anchor is None) != (positive is None):
-            raise ValueError("files need both anchor_column_name and positive_column_name, or neither.")
+            what = "streams that do not name their columns" if untold else "files"
+            raise ValueError(f"{what} need both anchor_column_name and positive_column_name, or neither.")
         return None if anchor is None or positive is None else (anchor, positive)
     if not hasattr(dataset, "column_names"):
         refuse_stream("dataset", dataset, "mining needs a data set with named columns")

@@ -1,10 +1,13 @@
 """Shards that are started by hand leave the files of one process, in whatever order they run."""
 
+import os
+import socket
+
 import numpy as np
 import pytest
 
 from lookalike.mining import Merge, Selection, Shard, UnfinishedError
-from lookalike.mining.engines import InProcess, checked_engine
+from lookalike.mining.engines import InProcess, checked_engine, on_ray
 from lookalike.utils.locks import FolderInUseError
 from tests.mining.cells import embeddings, rows_of
 from tests.mining.shares import encoded, in_process, killed_in, logging_cells, mine_rows, mine_texts
@@ -166,3 +169,55 @@ def test_engines_that_cannot_do_what_is_asked_for_are_refused(tmp_path):
 def test_a_shard_outside_its_number_is_refused(number, of):
     with pytest.raises(ValueError, match="from 1 to"):
         Shard(number, of)
+
+
+class RayThatWaits:
+    """Stands in for Ray, which would try for minutes to reach a cluster that is not there."""
+
+    def is_initialized(self):
+        return False
+
+    def init(self, address, **_):
+        raise RuntimeError(f"asked to reach {address}")
+
+
+def closed_port():
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        return listening.getsockname()[1]
+
+
+@pytest.mark.parametrize("by_environment", [False, True])
+def test_a_cluster_that_is_not_there_is_noticed_before_ray_tries(monkeypatch, by_environment):
+    monkeypatch.setattr(on_ray, "_ray", RayThatWaits)
+    address = f"127.0.0.1:{closed_port()}"
+    if by_environment:
+        monkeypatch.setenv("RAY_ADDRESS", address)
+    engine = on_ray.OnRay("auto" if by_environment else address)
+    with pytest.raises(ValueError, match=rf"there is no Ray cluster at '{address}' \(.*refused\)"), engine.connected():
+        pass
+
+
+def test_what_listens_is_left_to_ray(monkeypatch):
+    monkeypatch.setattr(on_ray, "_ray", RayThatWaits)
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        for given in (address, "ray://127.0.0.1:1"):
+            with pytest.raises(ValueError, match=f"asked to reach {given}"), on_ray.OnRay(given).connected():
+                pass
+    said = r"found or started here \(asked to reach None\); .* ray stop makes Ray forget"
+    with pytest.raises(ValueError, match=said), on_ray.OnRay().connected():
+        pass
+
+
+def test_ray_reports_nothing_and_gives_up_in_minutes(monkeypatch):
+    monkeypatch.setattr(on_ray, "optional_import", lambda *_: None)
+    for name in ("RAY_USAGE_STATS_ENABLED", "RAY_NUM_REDIS_GET_RETRIES"):
+        monkeypatch.setenv(name, "")
+        monkeypatch.delenv(name)
+    on_ray._ray()
+    assert (os.environ["RAY_USAGE_STATS_ENABLED"], os.environ["RAY_NUM_REDIS_GET_RETRIES"]) == ("0", "4")
+    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "1")
+    on_ray._ray()
+    assert os.environ["RAY_USAGE_STATS_ENABLED"] == "1"  # the user's own choice

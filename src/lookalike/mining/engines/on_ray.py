@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import socket
 import sys
 import time
 from collections import Counter, deque
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 RETRIES = 10  # of a cell whose worker is lost; a cell that fails by itself is not repeated
 AHEAD = 2  # cells per worker that are submitted before one ends
 PATIENCE = 120.0  # seconds that a node may take to say whether it sees the folder, or to end what nobody waits for
+CONNECTING = 10.0  # seconds that a cluster may take to accept a connection
+TRIES = "4"  # to reach a cluster that Ray remembers, 40 seconds each; Ray itself tries 20 times, in silence
 
 
 @dataclass(frozen=True)
@@ -54,12 +57,19 @@ class OnRay(Engine):
         if ray.is_initialized():
             yield
             return
+        address = os.environ.get("RAY_ADDRESS", "auto") if self.address == "auto" else self.address
         try:
+            _check_listening(address)
             where = None if self.address == "auto" else self.address
             ray.init(address=where, log_to_driver=False, logging_level=logging.ERROR, include_dashboard=False)
-        except (ConnectionError, ValueError, RuntimeError) as error:
+        except (OSError, ValueError, RuntimeError) as error:
+            if address == "auto":
+                raise ValueError(
+                    f"no Ray cluster could be found or started here ({first_line(error)}); if one was started here "
+                    "and is gone, ray stop makes Ray forget it."
+                ) from error
             raise ValueError(
-                f"there is no Ray cluster at {self.address!r} ({first_line(error)}); start one with ray start --head, "
+                f"there is no Ray cluster at {address!r} ({first_line(error)}); start one with ray start --head, "
                 "set RAY_AUTH_MODE=token if it asks for a token, or give auto to use this machine alone."
             ) from error
         try:
@@ -277,11 +287,26 @@ def _check_nodes(run: Run) -> None:
         token.unlink(missing_ok=True)
 
 
+def _check_listening(address: str) -> None:
+    """Check that something listens at host:port: Ray itself would try for a quarter of an hour, and say nothing.
+
+    Raises:
+        OSError: Nothing does.
+    """
+    host, _, port = address.rpartition(":")
+    if host and "/" not in host and port.isdecimal():
+        socket.create_connection((host.strip("[]"), int(port)), CONNECTING).close()
+
+
 def _sees(path: str) -> bool:
     return os.path.exists(path)  # noqa: PTH110 - a function that a worker gets by value
 
 
 def _ray() -> Any:
-    """Import Ray, which reports its use to its makers unless told not to: here only if the user has turned that on."""
+    """Import Ray, which reports its use to its makers unless told not to: here only if the user has turned that on.
+
+    Of a cluster that is gone it should say so within minutes.
+    """
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_NUM_REDIS_GET_RETRIES", TRIES)
     return optional_import("ray", "mining on Ray", "'lookalike[ray]'")
