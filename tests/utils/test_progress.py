@@ -1,7 +1,12 @@
 """What long work says where no terminal is: a line a minute, and nothing otherwise."""
 
+import io
+import sys
+import threading
+
 import pytest
 
+from lookalike.utils import progress
 from lookalike.utils.progress import steady_bar
 
 
@@ -15,7 +20,8 @@ class Clock:
 
 
 @pytest.fixture
-def clock():
+def clock(monkeypatch):
+    monkeypatch.setattr(progress, "LOOKS", 1e6)  # so that nothing but `advance` looks at it
     return Clock()
 
 
@@ -69,8 +75,6 @@ def test_what_is_done_before_says_nothing_and_no_other_rank_speaks(clock, capsys
 
 
 def test_a_terminal_shows_a_bar_with_cells(monkeypatch):
-    import sys
-
     said = []
 
     class Screen:
@@ -91,3 +95,19 @@ def test_a_terminal_shows_a_bar_with_cells(monkeypatch):
             bar.advance(1)
             bar.count()
     assert "4 of 4" in "".join(said)
+
+
+def test_work_that_does_not_advance_speaks_as_well(monkeypatch):
+    spoken = threading.Event()
+
+    class Log(io.StringIO):
+        def flush(self):
+            spoken.set()
+
+    clock = Clock()
+    monkeypatch.setattr(progress, "LOOKS", 0.001)
+    monkeypatch.setattr(sys, "stderr", Log())
+    with steady_bar("encoding 10 rows", 10, 2, shown=True, clock=clock):
+        clock.now += 61
+        assert spoken.wait(60)
+        assert sys.stderr.getvalue().startswith("encoding 10 rows: 0%, 0 of 2 cells, no estimate yet\n")

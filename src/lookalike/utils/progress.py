@@ -2,6 +2,7 @@
 
 import os
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,6 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 A_MINUTE = 60.0  # seconds
+LOOKS = 5.0  # seconds between two looks at the clock while nothing advances
 
 
 class Bar(Protocol):
@@ -69,16 +71,27 @@ class _Spoken:
         self._text, self._total, self._pieces, self._clock = description, total, pieces, clock
         self._done, self._counted = 0.0, 0
         self._began = self._said = clock()
+        self._lock = threading.Lock()
 
     def advance(self, amount: float) -> None:
+        """Add to what is done."""
+        with self._lock:
+            self._done += amount
+        self.look()
+
+    def look(self) -> None:
         """Say something if a minute has passed since the last time."""
-        self._done += amount
-        if self._clock() - self._said >= A_MINUTE:
-            self._said = self._clock()
-            left = (self._said - self._began) * (self._total / self._done - 1) if self._done else 0.0
+        with self._lock:
+            now = self._clock()
+            if now - self._said < A_MINUTE:
+                return
+            self._said = now
+            about = "no estimate yet"
+            if self._done:
+                about = f"about {_spoken((now - self._began) * (self._total / self._done - 1))} left"
             print(
                 f"{self._text}: {self._done / max(self._total, 1):.0%}, {self._counted:,} of {self._pieces:,} cells, "
-                f"about {_spoken(left)} left",
+                f"{about}",
                 file=sys.stderr,
                 flush=True,
             )
@@ -110,7 +123,17 @@ def steady_bar(
 ) -> Iterator[CountingBar]:
     """Yield a bar for work that may take days: drawn on a terminal; without one, a line a minute on standard error."""
     if shown and not sys.stderr.isatty() and os.environ.get("RANK", "0") == "0":
-        yield _Spoken(description, total, pieces, clock)
+        spoken, ended = _Spoken(description, total, pieces, clock), threading.Event()
+
+        def watch() -> None:  # a slow encoder, or a judge, may not advance for minutes
+            while not ended.wait(LOOKS):
+                spoken.look()
+
+        threading.Thread(target=watch, daemon=True, name="lookalike-progress").start()
+        try:
+            yield spoken
+        finally:
+            ended.set()
         return
     with progress_bar(description, total, shown=shown) as bar:
         yield _Drawn(bar, description, pieces)
