@@ -127,6 +127,8 @@ def test_every_benchmark_is_known_here():
     scripts = {path.stem for path in record.RESULTS.parent.glob("*.py")} | {"quality.__main__"}
     assert scripts - set(WRITERS) == {
         "__init__",
+        "embedded",
+        "epoch_share",
         "gpu_tests",
         "installing",
         "layout",
