@@ -1,6 +1,7 @@
 """`lookalike` itself: its help, what it imports, and how it words mistakes."""
 
 import json
+import os
 import subprocess
 import sys
 from dataclasses import dataclass, field
@@ -120,6 +121,22 @@ def test_errors_of_the_system_are_one_line(run_here):
     code, _, err = run_here("train", "--out", "x" * 300)
     assert (code, err.count("\n")) == (2, 1)
     assert "File name too long" in err
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"], ids=["buffered", "unbuffered"])
+@pytest.mark.parametrize("arguments", [["--version"], ["train", "--help"], ["completion", "bash"]], ids=" ".join)
+def test_a_reader_that_has_seen_enough_is_no_mistake(arguments, unbuffered):
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        line = [sys.executable, "-m", "lookalike", *arguments]
+        environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
+        ended = subprocess.run(
+            line, check=False, stdout=writing, stderr=subprocess.PIPE, env=environment, timeout=PATIENCE
+        )
+    finally:
+        os.close(writing)
+    assert (ended.returncode, ended.stderr) == (141, b"")
 
 
 def test_ctrl_c_outside_of_training(run_here, monkeypatch):

@@ -41,6 +41,15 @@ def write_embeddings(folder, n=60, per_label=3, dim=16):
     return folder
 
 
+def write_many(folder, n):
+    """Write embeddings, labels of four samples each, and texts, fast."""
+    x = np.random.default_rng(0).normal(size=(n, 16)).astype(np.float32)
+    np.save(folder / "x.npy", x)
+    np.save(folder / "labels.npy", np.arange(n) // 4)
+    (folder / "texts.txt").write_text("".join(f"text number {i} of the set\n" for i in range(n)))
+    return folder
+
+
 def explored(folder, **shown):
     return explored_file(folder / "x.npy", **{name: folder / file for name, file in shown.items()}, bits=64)
 
@@ -93,8 +102,8 @@ class Client:
 
 
 @contextmanager
-def serving(explored, marks=None):
-    """Serve until the block ends; likely false negatives are found before it begins."""
+def serving(explored, marks=None, *, waiting=True):
+    """Serve until the block ends; likely false negatives are found before it begins, unless it is not waiting."""
     session = Session(explored, marks)
     server = Server(session)
     thread = threading.Thread(target=server.serve, daemon=True)
@@ -102,7 +111,7 @@ def serving(explored, marks=None):
     try:
         client = Client(server, session)
         assert client.ask("api/about")[0] == 200  # the socket listens already: the answer comes once it is served
-        assert session.wait(PATIENCE)
+        assert not waiting or session.wait(PATIENCE)
         yield client
     finally:
         server.stop()

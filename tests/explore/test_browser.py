@@ -5,7 +5,7 @@ import json
 import pytest
 
 from lookalike.negatives.same import read_same
-from tests.explore.serving import ODD, explored, paired_texts, serving, write_embeddings
+from tests.explore.serving import ODD, explored, paired_texts, serving, write_embeddings, write_many
 from tests.report.browser import find_chromium
 
 pytestmark = pytest.mark.skipif(find_chromium() is None, reason="needs Chromium: apt-get install chromium")
@@ -120,6 +120,28 @@ def test_keys_move_mark_and_undo_and_marks_survive_a_reload(browser, client):
     assert marks_shown(browser) == "1"
     assert browser.evaluate(IDS) == [sorted(pairs[1])]
     assert str(path) in browser.evaluate("document.getElementById('use').textContent")
+
+
+def test_half_a_million_samples_can_be_searched_and_marked_while_false_negatives_are_sought(browser, tmp_path):
+    many = explored(write_many(tmp_path, 500_000), labels="labels.npy", texts="texts.txt")
+    with serving(many, waiting=False) as client:
+        browser.show("about:blank", width=1280)
+        browser.show(f"{client.address}#suspects", width=1280)
+        browser.wait_for("document.querySelector('.empty progress') !== null")
+        assert "500,000 samples" in browser.evaluate("document.getElementById('details').textContent")
+        typed(browser, "NUMBER 499999 ")
+        browser.wait_for("document.querySelector('.intro')?.textContent.startsWith('1 sample ')")
+        assert browser.evaluate(IDS) == [[499_999]]
+        browser.press("Enter")
+        browser.wait_for("document.querySelector('.anchor')?.textContent.includes('#499999')")
+        browser.wait_for("document.querySelector('main .fine')?.textContent.includes('499,996')")
+        assert sorted(browser.evaluate(f"{IDS}.slice(40)")) == [[499_996], [499_997], [499_998]]
+        (nearest,) = browser.evaluate(f"{IDS}[0]")
+        browser.press("s")
+        browser.wait_for("document.getElementById('marks').textContent === '1'")
+        assert read_same(client.session.marks_path, 500_000).tolist() == [[nearest, 499_999]]
+        assert not client.session.wait(0), "the search for false negatives has finished too early"
+        assert browser.messages == []
 
 
 def test_a_marked_negative_becomes_a_positive_and_clicks_do_what_keys_do(browser, client):

@@ -25,7 +25,12 @@ def made(tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs")
     data = write_glyph_file(folder / "own.npz", classes=60)
     train(str(data), Settings(**SMALL), out=folder / "lsh", model=NETWORK, progress=False)
-    train(str(data), Settings(**{**SMALL, "sampler": "random"}), out=folder / "random", model=NETWORK, progress=False)
+    for name, changes in {
+        "random": {"sampler": "random"},
+        "scalar": {"code": "scalar", "bits": 128},
+        "incremental": {"sampler": "incremental"},
+    }.items():
+        train(str(data), Settings(**{**SMALL, **changes}), out=folder / name, model=NETWORK, progress=False)
     return folder
 
 
@@ -70,6 +75,23 @@ def test_a_run_that_was_trained_with_marks_goes_on_with_their_file(run):
     ids.write_text("0,20\n")
     (run / "run.json").write_text(json.dumps(config | {"same_file": str(ids)}))
     assert explored_run(run).marks == run / "same.jsonl"  # marks cannot be appended to other files
+
+
+@pytest.mark.parametrize(
+    ("name", "strategy", "compared"),
+    [("scalar", "scalar:128", "codes of several bits"), ("incremental", "incremental", "floats")],
+)
+def test_a_run_without_sign_codes_is_shown_in_them_and_says_so(made, name, strategy, compared):
+    explored = explored_run(made / name)
+    assert explored.neighbours.bits == 512
+    assert explored.details[-1] == f"trained with {strategy}, seed 0"
+    assert "composed from these sign codes" in explored.mates_note
+    assert f"the run itself compared {compared}" in explored.mates_note
+    with serving(explored) as client:
+        answer = client.json("api/sample/0")
+        assert len(answer["mates"]) >= 2
+        assert answer["negatives"][0]["distance"] <= 512
+        assert client.json("api/suspects")["problem"] == ""
 
 
 @pytest.mark.parametrize("name", ["lsh", "random"])

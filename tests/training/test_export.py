@@ -1,5 +1,6 @@
 """A finished run is loaded in one call, and exported so that other libraries compute the same embeddings."""
 
+import dataclasses
 import re
 import types
 from pathlib import Path
@@ -9,6 +10,9 @@ import torch
 
 import lookalike
 from lookalike.training.encoders import make_encoder
+from lookalike.training.export_formats import choose_format
+from lookalike.training.model_card import model_card
+from lookalike.training.run_folder import RunFolder
 from lookalike.utils.cards import DATA_SET, TAG, front_matter
 from tests.training.encoders.test_saving import TEXTS, trained_on_texts
 from tests.training.encoders.tiny import save_image_model, save_text_model
@@ -82,6 +86,17 @@ def test_a_network_of_our_own_is_exported_as_weights(tmp_path, monkeypatch, glyp
     with pytest.raises(ValueError, match="ConvNet cannot be written for timm; leave out format="):
         lookalike.export_model(glyph_run, tmp_path / "other", format="timm")
     assert not (tmp_path / "other").exists()
+
+
+@pytest.mark.parametrize(
+    ("sampler", "shown"),
+    [({}, "lsh:64"), ({"code": "scalar", "bits": 128}, "scalar:128"), ({"sampler": "random"}, "random")],
+)
+def test_the_card_names_the_sampler_as_train_takes_it(glyph_run, sampler, shown):
+    model, result = lookalike.load_model(glyph_run, device="cpu"), RunFolder(glyph_run).read_result()
+    result = dataclasses.replace(result, config=result.config | sampler)
+    card = model_card(model, result, choose_format(model, "auto"), "my-model")
+    assert f"lookalike composed the batches with its sampler `{shown}`." in card
 
 
 @pytest.fixture(scope="module")

@@ -3,6 +3,7 @@
 import importlib
 import os
 import re
+import select
 import sys
 from collections.abc import Sequence
 from functools import partial
@@ -28,7 +29,8 @@ COMMANDS = {  # modules of this package
 }
 DESCRIPTION = "Hard negatives for contrastive learning, found in bits."
 FOR_RANKS = ("train",)  # commands that several processes of a launcher carry out together
-FAILED, USER_ERROR, INTERRUPTED = 1, 2, 130  # exit codes; shells use 130 for Ctrl-C
+FAILED, USER_ERROR = 1, 2  # exit codes
+INTERRUPTED, UNREAD = 130, 141  # what shells use for Ctrl-C, and for a pipe that nobody reads
 
 
 def main(args: Sequence[str] | None = None) -> None:
@@ -39,12 +41,17 @@ def main(args: Sequence[str] | None = None) -> None:
     """
     args = list(sys.argv[1:] if args is None else args)
     try:
-        if args == ["--version"]:
-            print(f"lookalike {__version__}")
-        else:
-            commands = {name: (summary, partial(_run, name)) for name, summary in COMMANDS.items()}
-            run_one_of(commands, args, "lookalike", DESCRIPTION)
+        try:
+            if args == ["--version"]:
+                print(f"lookalike {__version__}")
+            else:
+                commands = {name: (summary, partial(_run, name)) for name, summary in COMMANDS.items()}
+                run_one_of(commands, args, "lookalike", DESCRIPTION)
+        finally:
+            sys.stdout.flush()  # a reader that is gone is noticed here, not when Python ends
     except OSError as error:
+        if isinstance(error, BrokenPipeError) and _is_unread():
+            sys.exit(UNREAD)
         said = str(error) if error.errno is None else f"{error.filename or 'the system'}: {error.strerror}."
         _fail(said, args)
     except (ValueError, TypeError, ImportError) as error:
@@ -65,6 +72,16 @@ def _run(name: str, args: list[str]) -> None:
             f"lookalike {', '.join(FOR_RANKS)}."
         )
     importlib.import_module(f"lookalike.cli.{name}").main(args)
+
+
+def _is_unread() -> bool:
+    """Return whether nobody reads what is printed any more, as in `lookalike ... | head`."""
+    out = select.poll()
+    out.register(sys.stdout.fileno(), 0)
+    if not out.poll(0):
+        return False
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains of the rest when it ends
+    return True
 
 
 def _fail(error: str, args: list[str], *, status: int = USER_ERROR, rank: str | None = None) -> None:

@@ -22,9 +22,9 @@ class Options:
     images: Path | None = None
     """Images of the embeddings, to show: a folder, in the order of the names, or a file with one path per line."""
     marks: Annotated[Path | None, Hint(default="that of the run, or FILE.same.jsonl")] = None
-    """File of pairs that are marked as the same."""
-    bits: Annotated[int | None, Hint(default="the run's, or 512")] = None
-    """Code length."""
+    """File to read and save marks, the pairs that are the same."""
+    bits: Annotated[int | None, Hint(default="that of the run's sign codes, or 512")] = None
+    """Length of the sign codes that the page compares."""
     port: Annotated[int, Hint(default="any that is free")] = 0
     """Port on 127.0.0.1."""
     browser: bool = True

@@ -16,7 +16,7 @@ class Options:
     out: Positional[Path]
     """Folder to write."""
     format: Literal["auto", "sentence-transformers", "timm", "transformers", "safetensors"] = "auto"
-    """Library that shall load the model; auto chooses by the encoder, and safetensors writes the weights alone."""
+    """Library that will load the model; auto chooses by the encoder, and safetensors writes the weights alone."""
     force: Flag = False
     """Overwrite OUT, if it is an exported model."""
     push_to_hub: Annotated[str | None, Hint(value="REPO")] = None

@@ -35,7 +35,8 @@ def explored_run(path: Path, *, bits: int | None = None, progress: bool = False)
 
     Args:
         path: The folder.
-        bits: Length of the sign codes; by default that of the run's own, or 512.
+        bits: Length of the sign codes; by default that of the run's own, or 512 if it has none. Runs with codes of
+            several bits are shown in sign codes as well, so that every distance of the page counts bits.
         progress: Show what takes long.
 
     Raises:
@@ -55,7 +56,6 @@ def explored_run(path: Path, *, bits: int | None = None, progress: bool = False)
         content = Content(len(query), _views(part), labels)
     own = np.arange(len(query)) if labels is None else labels
     neighbours = Neighbours(query, reference, own, data.train_exclude)
-    how = "random" if settings.sampler in WITHOUT_MINING else f"composed from these codes as {settings.strategy} does"
     return Explored(
         title=path.resolve().name,
         content=content,
@@ -64,10 +64,20 @@ def explored_run(path: Path, *, bits: int | None = None, progress: bool = False)
         checksum=data.checksum,
         use=f"lookalike train {config['data']} ... --same",
         compose=lambda: compose_mates(part, settings, neighbours),
-        mates_note=f"From one epoch that is {how}, {settings.pairs_per_batch} pairs per batch, as the run's settings "
-        "say: what the trained model would meet next.",
-        details=[data.description, f"{settings.strategy}, seed {settings.seed}"],
+        mates_note=f"From one epoch that is {_composed(settings)}, {settings.pairs_per_batch} pairs per batch: what "
+        "the trained model would meet next.",
+        details=[data.description, f"trained with {settings.strategy}, seed {settings.seed}"],
     )
+
+
+def _composed(settings: Settings) -> str:
+    """Say how an epoch of these settings is composed here, and where that differs from what the run itself did."""
+    if settings.sampler in WITHOUT_MINING:
+        return "random"
+    if settings.sampler == "lsh" and settings.code == "signs":
+        return "composed from these codes with the run's settings"
+    own = "codes of several bits" if settings.sampler == "lsh" else "floats"
+    return f"composed from these sign codes with the run's settings (the run itself compared {own})"
 
 
 def _marks(folder: RunFolder, config: dict[str, Any]) -> Path:

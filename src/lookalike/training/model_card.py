@@ -10,6 +10,7 @@ from lookalike.training.encoders import model_name
 from lookalike.training.encoders.adapters import OPTIONS as LORA
 from lookalike.training.encoders.prompts import OPTIONS as PROMPTS
 from lookalike.training.export_formats import PLAIN, SENTENCES, Exported, image_size
+from lookalike.training.settings import strategy_name
 from lookalike.utils.cards import CITATION, MODEL, TAG, front_matter, markdown_table, shareable
 
 if TYPE_CHECKING:
@@ -37,10 +38,11 @@ def model_card(model: nn.Module, result: RunResult, chosen: Exported, name: str)
     origin = f" from [{base}](https://huggingface.co/{base})" if base else ""
     rank = (config.get("model_options") or {}).get("lora")
     how = "" if rank is None else f" Its adapters, LoRA of rank {rank}, are merged into the weights."
+    sampler = strategy_name(str(config.get("sampler")), config.get("code"), config.get("bits"))
     about = (
         f"This model embeds {chosen.takes} in {getattr(model, 'dim', '?')} dimensions, to be compared by cosine. It "
-        f"was trained{origin} with contrastive learning on `{data}`, with batches by the sampler "
-        f"`{config.get('sampler')}` of lookalike.{how}"
+        f"was trained{origin} with contrastive learning on `{data}`; lookalike composed the batches with its sampler "
+        f"`{sampler}`.{how}"
     )
     sections = [
         f"# {name.rpartition('/')[2]}",

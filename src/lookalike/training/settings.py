@@ -73,8 +73,8 @@ class Settings:
     """Code length, or "auto" to choose it after every epoch; ignored unless the sampler is "lsh"."""
     code: Code = "signs"
     """What the bits hold: signs, one bit per rotated dimension as in the paper, or scalar, several bits for each
-    principal component, which find as much with fewer bits; with bits="auto" also auto, whichever takes fewer bits;
-    ignored unless the sampler is "lsh"."""
+    principal component, which find as many true neighbours with fewer bits; with bits="auto" also auto, whichever takes
+    fewer bits; ignored unless the sampler is "lsh"."""
     center: float = 1.0
     """Fraction of the mean embedding to subtract before hashing to signs; ignored unless the sampler is "lsh"."""
     target_overlap: float = 0.5

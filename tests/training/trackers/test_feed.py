@@ -1,5 +1,7 @@
 """A tracker that fails or hangs is left alone, with one warning."""
 
+import time
+
 import pytest
 
 from lookalike.training.trackers import feed as feeds
@@ -34,6 +36,21 @@ def test_one_that_fails_is_not_tried_again(caplog):
     feed.close()
     assert tracker.steps == [1, 2]
     assert caplog.messages == ["wandb logs no more (no space left on device); the run goes on without it."]
+
+
+def test_nobody_goes_on_before_the_warning_is_out(monkeypatch):
+    said = []
+
+    def warn(*_):
+        time.sleep(0.2)  # a process that ends meanwhile would take the warning with it
+        said.append("warned")
+
+    monkeypatch.setattr(feeds.logger, "warning", warn)
+    feed = Feed("wandb", Failing(0), 0)
+    feed.put(rows(1)[0])
+    feed.flush()
+    feed.close()
+    assert said == ["warned"]
 
 
 @pytest.mark.parametrize("when", ["flush", "close", "put"])

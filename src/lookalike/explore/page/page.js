@@ -139,10 +139,10 @@ function showSuspects(content, selected) {
     return;
   }
   const intro = about.paired
-    ? "Queries that lie nearer to the reference of another pair than to their own, the most suspicious first."
+    ? "Queries that lie nearer to another pair's reference than the two pairs lie to their own on average, the most suspicious first."
     : about.labels === null
     ? "The nearest pairs of the whole set, nearest first: without labels there is no positive to compare with."
-    : "Pairs of different labels that lie nearer to each other than to their own positives, the most suspicious first.";
+    : "Pairs of different labels that lie nearer to each other than to their own positives on average, the most suspicious first.";
   const entries = content.pairs.map(pairItem);
   const count = content.total > entries.length ? ` The first ${entries.length} of ${content.total.toLocaleString("en")}.` : "";
   show("suspects", selected, make("p", { className: "intro", textContent: intro + count }),

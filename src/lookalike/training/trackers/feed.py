@@ -80,6 +80,7 @@ class Feed:
         with self._lock:
             if self._is_over:
                 return
+            # Before anybody goes on: a process that ends would take the warning of its thread with it.
+            logger.warning("%s logs no more (%s); the run goes on without it.", self._name, reason)
             self._is_over = True
         self._is_flushed.set()  # nobody waits any more
-        logger.warning("%s logs no more (%s); the run goes on without it.", self._name, reason)
