@@ -30,7 +30,10 @@ CASES: dict[str, dict[str, Any]] = {
     "margin": {"relative_margin": 0.05},
     "random": {"sampling_strategy": "random", "range_min": 5, "range_max": 50},
 }
-MORE: dict[str, dict[str, Any]] = {"theirs, FAISS": {"use_faiss": True}, "ours, bits alone": {"rescore": False}}
+MORE: dict[str, dict[str, Any]] = {
+    "theirs, FAISS": {"use_faiss": True},
+    "ours, bits alone": {"rescore": "codes", "code": "signs"},
+}
 BITS = (128, 256, 512, 1024)
 CHILD = "import json, sys; from benchmarks import mine; print(json.dumps(getattr(mine, sys.argv[1])(*sys.argv[2:])))"
 
@@ -67,7 +70,7 @@ def main(
 
 def read_pairs(root: Path, most: int | None) -> dict[str, list[str]]:
     """Read the queries of all splits with their passages, and the whole collection."""
-    files = _lines(root)
+    files = read_files(root)
     passages = dict(row[:2] for row in files["collection.tsv"])
     queries = {row[0]: row[1] for name, rows in files.items() if name.startswith("queries.") for row in rows}
     judged = [(row[0], row[2]) for name, rows in sorted(files.items()) if name.startswith("qrels.") for row in rows]
@@ -76,7 +79,8 @@ def read_pairs(root: Path, most: int | None) -> dict[str, list[str]]:
     return {"query": [q for q, _ in kept], "answer": [a for _, a in kept], "corpus": corpus}
 
 
-def _lines(root: Path) -> dict[str, list[list[str]]]:
+def read_files(root: Path) -> dict[str, list[list[str]]]:
+    """Read the cells of all .tsv files by name."""
     if root.is_dir():
         raw = {path.name: path.read_text() for path in root.glob("*.tsv")}
     else:
@@ -108,7 +112,10 @@ def timed(contender: str, folder: str, name: str) -> dict[str, Any]:
 
     model.encode_query, model.encode_document = measured(model.encode_query), measured(model.encode_document)
     before, began = record.peak_bytes(), (time.perf_counter(), time.process_time())
-    rows = len(_mined(contender, folder, model, {}, cache=f"{folder}/{contender.partition(',')[0]}"))
+    columns = json.loads(Path(folder, "pairs.json").read_text())
+    rows = len(
+        mined(contender, columns, model, MORE.get(contender, {}), cache=f"{folder}/{contender.partition(',')[0]}")
+    )
     clock, processor = time.perf_counter() - began[0], time.process_time() - began[1]
     return {
         "contender": contender,
@@ -124,26 +131,30 @@ def timed(contender: str, folder: str, name: str) -> dict[str, Any]:
 
 def quality(folder: str) -> dict[str, Any]:
     """Compare the negatives for every case and number of bits, with the embeddings that `theirs` has cached."""
-    model = Remembered(folder)
+    columns = json.loads(Path(folder, "pairs.json").read_text())
+    model = Remembered(_cached(folder, columns))
     rows = []
     for case, options in CASES.items():
-        expected = _mined("theirs", folder, model, options)
+        expected = mined("theirs", columns, model, options)
         for bits in BITS:
             for contender in ("ours", "ours, bits alone"):
                 if case == "random" and contender != "ours":
                     continue  # other scores give other draws: nothing to compare
                 began = time.process_time()
-                got = _mined(contender, folder, model, {**options, "bits": bits})
+                got = mined(contender, columns, model, {**options, "bits": bits, **MORE.get(contender, {})})
                 seconds = time.process_time() - began
                 rows.append(
                     {"case": case, "bits": bits, "contender": contender, "processor_seconds": round(seconds, 2)}
                 )
-                rows[-1].update(_compared(expected, got))
+                rows[-1].update(compared(expected, got))
                 print(rows[-1], file=sys.stderr, flush=True)
-    return {"rows": rows, "counts": model.counts}
+    return {"rows": rows, "counts": {"pairs": len(columns["query"]), **model.counts}}
 
 
-def _mined(contender: str, folder: str, model: Any, options: dict[str, Any], cache: str | None = None) -> Any:
+def mined(
+    contender: str, columns: dict[str, list[str]], model: Any, options: dict[str, Any], cache: str | None = None
+) -> Any:
+    """Mine with sentence-transformers' function, or with the one of this package."""
     import random
 
     from datasets import Dataset
@@ -151,39 +162,31 @@ def _mined(contender: str, folder: str, model: Any, options: dict[str, Any], cac
 
     from lookalike import mine_hard_negatives as ours
 
-    columns = json.loads(Path(folder, "pairs.json").read_text())
-    corpus = columns.pop("corpus")
     mine: Any = theirs if contender.startswith("theirs") else ours
-    more = MORE.get(contender, {})
     random.seed(0)
     return mine(
-        Dataset.from_dict(columns),
+        Dataset.from_dict({name: texts for name, texts in columns.items() if name != "corpus"}),
         model,
-        corpus=corpus,
+        corpus=columns["corpus"],
         batch_size=BATCH,
         output_scores=True,
         verbose=False,
         cache_folder=cache,
         **options,
-        **more,
     )
 
 
 class Remembered:
-    """A stand-in for a model that returns the embeddings sentence-transformers has cached."""
+    """A stand-in for a model that returns embeddings it is given, by text: of queries, and of the corpus."""
 
     prompts: dict[str, str] = {}  # noqa: RUF012 - stays empty
     device = torch.device("cpu")
     similarity_fn_name = "cosine"
 
-    def __init__(self, folder: str) -> None:
-        columns = json.loads(Path(folder, "pairs.json").read_text())
-        listed = {"query": columns["query"], "corpus": [*columns["corpus"], *columns["answer"]]}
-        self._rows, self._kept = {}, {}
-        for kind, texts in listed.items():
-            self._rows[kind] = {text: i for i, text in enumerate(dict.fromkeys(texts))}
-            self._kept[kind] = np.load(next(Path(folder, "theirs").glob(f"{kind}_embeddings_*.npy")))
-        self.counts = {"pairs": len(columns["query"]), **{kind: len(rows) for kind, rows in self._rows.items()}}
+    def __init__(self, kept: dict[str, dict[str, Any]]) -> None:
+        self._kept = kept
+        self.counts = {kind: len(rows) for kind, rows in kept.items()}
+        self.dim = len(next(iter(kept["query"].values())))
 
     def encode_query(self, texts: list[str], **options: Any) -> Any:
         """Return the embeddings of queries."""
@@ -194,7 +197,7 @@ class Remembered:
         return self._remembered("corpus", texts, options)
 
     def _remembered(self, kind: str, texts: list[str], options: dict[str, Any]) -> Any:
-        found = self._kept[kind][[self._rows[kind][text] for text in texts]]
+        found = np.stack([self._kept[kind][text] for text in texts])
         return torch.from_numpy(found) if options.get("convert_to_tensor") else found
 
     def similarity(self, a: Any, b: Any) -> Any:
@@ -210,7 +213,23 @@ class Remembered:
         return {}
 
 
-def _compared(expected: Any, got: Any) -> dict[str, Any]:
+def _cached(folder: str, columns: dict[str, list[str]]) -> dict[str, dict[str, Any]]:
+    """Return the embeddings that sentence-transformers has cached, by text."""
+    listed = {"query": columns["query"], "corpus": [*columns["corpus"], *columns["answer"]]}
+    return {
+        kind: dict(
+            zip(
+                dict.fromkeys(texts),
+                np.load(next(Path(folder, "theirs").glob(f"{kind}_embeddings_*.npy"))),
+                strict=True,
+            )
+        )
+        for kind, texts in listed.items()
+    }
+
+
+def compared(expected: Any, got: Any) -> dict[str, Any]:
+    """Compare rows of queries and negatives with those of sentence-transformers."""
     true, found = ({(row["query"], row["negative"]): row["scores"][1] for row in rows} for rows in (expected, got))
     common = true.keys() & found.keys()
     errors = np.array([found[key] - true[key] for key in common])

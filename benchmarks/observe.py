@@ -70,10 +70,10 @@ def _plans() -> Iterator[float]:
             sampler.memory.write("query", ids, x[first : first + 1024])
             sampler.memory.write("reference", ids, x[first : first + 1024])
         for stream in sampler.memory.streams.values():
-            stream.end_epoch()
+            stream.flush()
         torch.cuda.synchronize()
         began = time.perf_counter()
-        sampler.memory._choose_bits(epoch)  # noqa: SLF001 - the part that is measured
+        sampler.memory.end_epoch(epoch)
         torch.cuda.synchronize()
         yield time.perf_counter() - began
 

@@ -442,13 +442,38 @@ def _mine() -> str:
         "default",
         "relative_margin=0.05",
         "random of ranks 5 to 50",
-        "bits alone",
+        "signs alone",
         "and a margin",
-        "error of its scores",
+        "error of their scores",
     ]
     note = (
         f"Fraction of sentence-transformers' negatives that are found; as many rows unless noted. {_mined(result)}; "
         f"{settings['pairs']:,} pairs of {settings['query']:,} queries, {settings['corpus']:,} texts to search."
+    )
+    return f"{markdown(header, rows)}\n\n{note}"
+
+
+def _mine_codes() -> str:
+    result = record.read("mine_codes")
+    settings = result["settings"]
+    found = {(row["case"], row["bytes"], row["code"]): row for row in result["rows"]}
+    rows = []
+    for size in sorted({row["bytes"] for row in result["rows"]}):
+        cells: list[Any] = [f"{size} (of {4 * settings['dim']:,})", 8 * size]
+        for code in ("scalar", "signs"):
+            for case in ("default", "margin"):
+                row = found[case, size, code]
+                rows_differ = row["rows"] - row["rows_theirs"]
+                cells.append(f"{row['same_negatives']:.1%}{f' ({rows_differ:+,} rows)' if rows_differ else ''}")
+            cells.append(f"±{found['default', size, code]['score_error_rms']:.3f}")
+        rows.append(cells)
+    header = ["bytes per text", "bits", "scalar", "and a margin", "error", "signs", "and a margin", "error"]
+    note = (
+        "Fraction of sentence-transformers' negatives that are found without floats, by default and with "
+        "`relative_margin=0.05`; as many rows unless noted; and the error of scores. MedQuAD's questions and answers "
+        f"as all-MiniLM-L6-v2 embeds them, {settings['pairs']:,} pairs of {settings['query']:,} queries, "
+        f"{settings['corpus']:,} texts to search, sentence-transformers {result['versions']['sentence-transformers']}; "
+        "from `benchmarks/results/mine_codes.json`."
     )
     return f"{markdown(header, rows)}\n\n{note}"
 
@@ -459,7 +484,7 @@ def _mine_timed() -> str:
         "theirs": "sentence-transformers",
         "theirs, FAISS": "with `use_faiss=True`",
         "ours": "lookalike",
-        "ours, bits alone": "with `rescore=False`",
+        "ours, bits alone": 'with `rescore="codes"`, `code="signs"`',
     }
     rows = [
         [
@@ -533,6 +558,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "explore": _explore,
     "gains": _gains,
     "mine": _mine,
+    "mine_codes": _mine_codes,
     "mine_timed": _mine_timed,
     "mine_million": _mine_million,
     "hardness": partial(_compared, "hardness"),

@@ -150,7 +150,7 @@ def test_ctrl_c_outside_of_training(run_here, monkeypatch):
 @dataclass(frozen=True, kw_only=True)
 class Options:
     force: Flag = False
-    rescore: bool = True
+    header: bool = True
     out: str | None = None
     max_bits: int = 64
     model_options: Pairs = field(default_factory=dict)
@@ -160,7 +160,7 @@ class Options:
     ("error", "translated"),
     [
         ("force=True overwrites it, out= chooses a file.", "--force overwrites it, --out chooses a file."),
-        ("set rescore=False.", "set --no-rescore."),
+        ("set header=False.", "set --no-header."),
         ("max_bits=512 is enough; out=a/b.npy.", "--max-bits 512 is enough; --out a/b.npy."),
         ("give model_options=", "give --model-option"),
         ("numpy.unique(labels, return_inverse=True)[1]", "numpy.unique(labels, return_inverse=True)[1]"),

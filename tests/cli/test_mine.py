@@ -128,12 +128,24 @@ def test_every_option_reaches_the_function(source, model_folder, expected, wrote
     summary = json.loads((tmp_path / "out.summary.json").read_text())
     assert summary["source"]["input"] == str(source)
     assert summary["options"].items() >= {"seed": 7, "range_max": 30, "bits": 256, "include_positives": False}.items()
-    wrote(source, "--model", model_folder, "--output", "out.jsonl", "--force", "--include-positives", "--no-rescore")
-    assert read_jsonl(tmp_path / "out.jsonl") == expected(include_positives=True, rescore=False)
+    wrote(
+        source, "--model", model_folder, "--output", "out.jsonl", "--force", "--include-positives", "--rescore", "codes"
+    )
+    assert read_jsonl(tmp_path / "out.jsonl") == expected(include_positives=True, rescore="codes")
 
 
 def test_a_configuration_file_gives_what_options_give(source, model_folder, wrote, tmp_path):
-    options = ("--model", model_folder, "--num-negatives", 2, "--max-score", 0.95, "--no-rescore", "--output-scores")
+    options = (
+        "--model",
+        model_folder,
+        "--num-negatives",
+        2,
+        "--max-score",
+        0.95,
+        "--rescore",
+        "codes",
+        "--output-scores",
+    )
     config = wrote(source, *options, "--print-config")
     (tmp_path / "run.yaml").write_text(config)
     wrote(source, *options, "--output", "typed.jsonl")
@@ -187,7 +199,16 @@ def test_embeddings_become_row_numbers(wrote, tmp_path):
         (None, ("--range-min", "-1"), "range_min must be at least 0"),
         (None, ("--sampling-strategy", "best"), "sampling_strategy must be one of 'top', 'random', got 'best'"),
         (None, ("--max-score", "0.1", "--min-score", "0.2"), "is above --max-score 0.1: nothing can pass"),
-        (None, ("--oversampling", "5", "--no-rescore"), "length of the shortlist, but --no-rescore needs none"),
+        (
+            None,
+            ("--oversampling", "5", "--rescore", "codes"),
+            "length of the shortlist, but --rescore codes needs none",
+        ),
+        (
+            None,
+            ("--bits", "16", "--code", "scalar"),
+            "--code scalar needs at least 32 bits, got 16; fewer take --code signs",
+        ),
         (None, ("--min-score", "0.9999"), r"no query has a negative left \(min_score\), so nothing is written"),
         (None, ("--query-prompt-name", "x"), "the model has no prompt named 'x'; it has .*'ask'"),
         (None, ("--model", "nowhere"), "the model 'nowhere' cannot be loaded as a SentenceTransformer"),

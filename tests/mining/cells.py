@@ -8,8 +8,11 @@ from lookalike.hashing import SignHasher
 from lookalike.mining import CENTER, Search, Selection, mine_embeddings
 from lookalike.mining.cells import Grid
 from lookalike.mining.embeddings import NormalizedRows
+from lookalike.mining.engines import InProcess
+from lookalike.mining.fitting import row_fitting
 from lookalike.mining.pipeline import MISSING, Pipeline
 from lookalike.mining.run import AnswersInMemory, Run
+from lookalike.mining.stages import fitted
 from lookalike.negatives import Filters
 from lookalike.utils.lists import make_lists
 
@@ -34,16 +37,19 @@ def make_run(folder, x, y=None, *, block=16, labels=None, positives=None, exclud
     ]
     assert not options
     folder.mkdir(parents=True, exist_ok=True)
+    search = chosen[2]
+    scalar = fitted(row_fitting(folder, reference, search.length), InProcess()) if search.is_scalar else None
     return Run(
         folder=folder,
         finished=folder / "finished",
         grid=Grid(len(x), len(reference.rows.read_range(0, reference.shape[0])), y is None, encodes=False, block=block),
         sides={"query": queries, "reference": reference},
-        pipeline=Pipeline(*chosen, 1 if labels is not None else int(lists[0].diff().max())),
+        pipeline=Pipeline(*chosen, 1 if labels is not None else int(lists[0].diff().max()), has_floats=True),
         positives=None if labels is not None else AnswersInMemory(lists),
         labels=None if labels is None else torch.as_tensor(labels),
         exclude=None if exclude is None else make_lists(exclude),
         device="cpu",
+        scalar=scalar,
     )
 
 

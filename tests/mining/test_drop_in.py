@@ -45,7 +45,7 @@ def test_every_argument_is_taken_and_means_the_same_by_default():
     assert list(got)[: len(expected)] == list(expected)
     assert {name: got[name].default for name in expected} == {name: p.default for name, p in expected.items()}
     more = {name: parameter.kind for name, parameter in got.items() if name not in expected}
-    ours = "bits rescore oversampling seed device output force source same block engine judge judge_margin"
+    ours = "bits code rescore oversampling seed device output force source same block engine judge judge_margin"
     assert set(more) == set(ours.split())
     assert set(more.values()) == {inspect.Parameter.KEYWORD_ONLY}
 
@@ -145,10 +145,14 @@ def test_several_processes_encode_the_same(dataset, other_model, monkeypatch):
     assert_same(alone, together)
 
 
-def test_the_default_shortlist_finds_nearly_all_and_bits_alone_most(dataset, model, more_texts):
+def test_the_default_shortlist_finds_nearly_all_and_codes_alone_most(dataset, model, more_texts):
     expected = theirs(dataset, model, corpus=more_texts, output_format="n-tuple", verbose=False)
     shares = {}
-    for name, options in {"rescored": {"bits": 256}, "bits": {"bits": 1024, "rescore": False}}.items():
+    for name, options in {
+        "rescored": {"bits": 256},
+        "codes": {"rescore": "codes"},
+        "signs": {"code": "signs", "rescore": "codes"},
+    }.items():
         got = mine_hard_negatives(dataset, model, corpus=more_texts, output_format="n-tuple", verbose=False, **options)
         assert got.column_names == expected.column_names
         assert list(got["query"]) == list(expected["query"])
@@ -156,17 +160,30 @@ def test_the_default_shortlist_finds_nearly_all_and_bits_alone_most(dataset, mod
         true = [{row[f"negative_{i}"] for i in (1, 2, 3)} for row in expected]
         shares[name] = sum(len(a & b) for a, b in zip(found, true, strict=True)) / (3 * len(true))
     assert shares["rescored"] > 0.98, shares
-    assert shares["bits"] > 0.6, shares
+    assert shares["codes"] > 0.9, shares
+    assert shares["signs"] > 0.6, shares
 
 
-def test_scores_of_bits_estimate_cosines(dataset, model):
-    """Without floats, thresholds and margins speak of cosines all the same, so codes must not be centred."""
+@pytest.mark.parametrize(("code", "usual", "worst"), [("signs", 0.04, 0.08), ("scalar", 0.03, 0.15)])
+def test_scores_of_codes_estimate_cosines(dataset, model, code, usual, worst):
+    """Without floats, thresholds and margins speak of cosines all the same, so signs must not be centred.
+
+    One query lies farther along the mean than the range of any reference that scalar codes were fitted to.
+    """
     exact = theirs(dataset, model, output_format="labeled-pair", output_scores=True, verbose=False)
     got = mine_hard_negatives(
-        dataset, model, output_format="labeled-pair", output_scores=True, verbose=False, bits=4096, rescore=False
+        dataset,
+        model,
+        output_format="labeled-pair",
+        output_scores=True,
+        verbose=False,
+        bits=4096,
+        code=code,
+        rescore="codes",
     )
     true = dict(zip(zip(exact["query"], exact["answer"], strict=True), exact["score"], strict=True))
     errors = [row["score"] - true[key] for row in got if (key := (row["query"], row["answer"])) in true]
     assert len(errors) > 150
     assert abs(sum(errors) / len(errors)) < 0.01
-    assert max(map(abs, errors)) < 0.08
+    assert sum(error**2 for error in errors) / len(errors) < usual**2
+    assert max(map(abs, errors)) < worst

@@ -120,13 +120,18 @@ def test_excluded_rows_are_no_negatives(data):
         mine(x, filters=Filters(exclude=make_lists([[1]])))
 
 
-def test_bits_alone_and_half_precision_find_most(data):
+def test_codes_alone_and_half_precision_find_most(data):
     x, labels = data
     true = expected(x, x, labels[:, None] == labels, 10).indices
-    for values, options in ((x, {"bits": 2048, "rescore": False}), (x.astype(np.float16), {"bits": 512})):
+    for values, least, options in (
+        (x, 0.7, {"bits": 2048, "rescore": "codes", "code": "signs"}),
+        (x, 0.97, {"rescore": "codes"}),
+        (x, 0.97, {"bits": 256, "code": "scalar"}),
+        (x.astype(np.float16), 0.97, {}),
+    ):
         found = mine_embeddings(values, labels=labels, num_negatives=10, verbose=False, **options).indices
         share = (found[:, :, None] == true[:, None]).any(2).float().mean()
-        assert share > (0.7 if "rescore" in options else 0.97), options
+        assert share > least, options
 
 
 @pytest.mark.parametrize(

@@ -52,19 +52,25 @@ def mined(dataset, model, folder, **options):
     return mine_hard_negatives(dataset, model, verbose=False, output_scores=True, cache_folder=folder, **options)
 
 
-@pytest.mark.parametrize("rescore", [True, False])
-def test_a_stopped_run_goes_on_and_ends_the_same(dataset, model, tmp_path, rescore):
+FLOATS = {"rescore": "floats"}
+SIGNS = {"rescore": "codes", "code": "signs"}
+SCALAR = {"rescore": "codes"}
+
+
+@pytest.mark.parametrize("options", [FLOATS, SIGNS, SCALAR], ids=["floats", "signs", "scalar"])
+def test_a_stopped_run_goes_on_and_ends_the_same(dataset, model, tmp_path, options):
     whole = Counting(model)
-    expected = mined(dataset, whole, tmp_path / "whole", rescore=rescore)
-    stopped = Counting(model, stop_after=40)
+    expected = mined(dataset, whole, tmp_path / "whole", **options)
+    sampled = 64 if options is SCALAR else 0  # which codes are fitted to
+    stopped = Counting(model, stop_after=sampled + 40)
     with pytest.raises(KeyboardInterrupt):
-        mined(dataset, stopped, tmp_path / "work", rescore=rescore)
-    assert 0 < stopped.encoded <= 40
+        mined(dataset, stopped, tmp_path / "work", **options)
+    assert sampled < stopped.encoded <= sampled + 40
     later = Counting(model)
-    assert mined(dataset, later, tmp_path / "work", rescore=rescore).to_dict() == expected.to_dict()
+    assert mined(dataset, later, tmp_path / "work", **options).to_dict() == expected.to_dict()
     assert later.encoded == whole.encoded - stopped.encoded
     again = Counting(model)
-    assert mined(dataset, again, tmp_path / "work", rescore=rescore).to_dict() == expected.to_dict()
+    assert mined(dataset, again, tmp_path / "work", **options).to_dict() == expected.to_dict()
     assert again.encoded == 0
 
 
@@ -108,17 +114,17 @@ def flipped(path, place):
     path.write_bytes(content)
 
 
-@pytest.mark.parametrize("rescore", [True, False])
+@pytest.mark.parametrize("options", [FLOATS, SIGNS, SCALAR], ids=["floats", "signs", "scalar"])
 @pytest.mark.parametrize("place", [0, 16 * 4, 16 * 4 * 2 + 5, -1])
-def test_a_damaged_chunk_is_encoded_again_and_no_other(dataset, model, tmp_path, caplog, rescore, place):
-    expected = mined(dataset, model, tmp_path, rescore=rescore, bits=32)
-    place *= 32 if rescore and place > 0 else 1  # rows of 32 floats, or of 4 bytes
+def test_a_damaged_chunk_is_encoded_again_and_no_other(dataset, model, tmp_path, caplog, options, place):
+    expected = mined(dataset, model, tmp_path, **options, bits=32)
+    place *= 32 if options is FLOATS and place > 0 else 1  # rows of 32 floats, or of 4 bytes
     flipped(store_of(tmp_path, "document") / "rows.bin", place)
     flipped(store_of(tmp_path, "query") / "rows.bin", place)
     for encoded in (32, 0):  # one chunk of 16 in each; afterwards nothing is damaged
         caplog.clear()
         counting = Counting(model)
-        assert mined(dataset, counting, tmp_path, rescore=rescore, bits=32).to_dict() == expected.to_dict()
+        assert mined(dataset, counting, tmp_path, **options, bits=32).to_dict() == expected.to_dict()
         assert abs(counting.encoded - encoded) <= 1  # 62 queries make chunks of 15 and 16
         assert ("is damaged" in caplog.text) == bool(encoded)
 

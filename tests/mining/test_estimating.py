@@ -7,7 +7,7 @@ import pytest
 
 from lookalike import mine_hard_negatives
 from lookalike.mining import DryRun, Estimate, estimating, mine_embeddings
-from lookalike.mining.cells import Grid
+from lookalike.mining.cells import STAGES, Grid
 from lookalike.mining.estimating import found_bytes, hint_bytes, spoken_size, spoken_time
 from lookalike.mining.run import Run
 from tests.mining.cells import embeddings
@@ -49,8 +49,13 @@ def test_texts_are_read_and_a_few_are_encoded(dataset, model, tmp_path):
     size = 126 * 4 * len(model.encode("bal"))
     assert (encode.stage, encode.cells, encode.amount, encode.disk) == ("encode", 2, 126, size)
     assert list(tmp_path.iterdir()) == []
-    bits = mine_hard_negatives(dataset, model, output=tmp_path / "mined", engine=DryRun(), rescore=False, verbose=False)
-    assert bits.stages[0].disk == 126 * 512 // 8
+    for code, stages in (("signs", STAGES), ("scalar", ("fit", *STAGES))):
+        options = {"code": code, "rescore": "codes", "engine": DryRun(), "verbose": False}
+        codes = mine_hard_negatives(dataset, model, output=tmp_path / "mined", **options)
+        assert tuple(each.stage for each in codes.stages) == stages
+        assert {each.stage: each.disk for each in codes.stages}["encode"] == 126 * 1024 // 8
+        assert all(each.rate > 0 for each in codes.stages)
+        assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.usefixtures("_no_cell")

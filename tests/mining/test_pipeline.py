@@ -29,18 +29,29 @@ def codes():
 POSITIVES = make_lists([[i, 40 + i, 80] if i % 4 else [] for i in range(N)])
 
 
+class Scored:
+    """Scores codes by the cosines that they imply."""
+
+    def __init__(self, queries, reference):
+        self.queries, self.reference = queries.tolist(), reference.tolist()
+
+    def of_lists(self, places, ids, distances):
+        return torch.cos(distances * math.pi / BITS)
+
+    def of_pairs(self, places, ids):
+        pairs = zip(places.tolist(), ids.tolist(), strict=True)
+        return torch.tensor([cosine(self.queries[place], self.reference[i]) for place, i in pairs])
+
+
 def mined(codes, filters, selection=None, exclude=None, **options):
     queries, reference = codes
     chosen = selection or Selection()
-    made = Pipeline(chosen, filters, Search(bits=BITS, rescore=False), 3, **options)
+    made = Pipeline(chosen, filters, Search(bits=BITS, rescore="codes", code="signs"), 3, **options)
     left_out = POSITIVES if exclude is None else joined_lists(POSITIVES, exclude)
     found = hamming_topk(queries, reference, min(made.shortlist, M), exclude=_ascending(left_out))
 
-    def compared(places, ids):
-        differing = queries[places] ^ reference[ids]
-        return torch.tensor([sum(byte.bit_count() for byte in row) for row in differing.tolist()])
-
-    parts = list(made.parts(0, found, POSITIVES, compared, sampler(chosen.seed, 0)))
+    scorer = Scored(queries, reference)
+    parts = list(made.parts(0, found, POSITIVES, scorer, sampler(chosen.seed, 0)))
     return torch.cat([part.indices for part in parts]), torch.cat([part.scores for part in parts]), parts
 
 

@@ -26,7 +26,7 @@ def test_the_hardest_negative_is_the_lookalike():
     model = library.SentenceTransformer(str(package.MODEL_DIR), device="cpu")
     dataset = datasets.Dataset.from_dict({"anchor": list(PAIRS), "positive": list(PAIRS.values())})
     expected = library.util.mine_hard_negatives(dataset, model, num_negatives=2, verbose=False)
-    for options in ({}, {"bits": 2048, "rescore": False}):
+    for options in ({}, {"bits": 2048, "rescore": "codes", "code": "signs"}, {"rescore": "codes"}):
         got = mine_hard_negatives(dataset, model, num_negatives=2, verbose=False, **options)
         hardest = dict(zip(got["anchor"][::2], got["negative"][::2], strict=True))
         assert hardest["How do I boil an egg?"] == PAIRS["How do I fry an egg?"]

@@ -101,8 +101,17 @@ def test_no_cell_depends_on_blocks_columns_or_order(tmp_path_factory, data):
     x = embeddings(n, distinct=data.draw(st.integers(1, n)))
     y = data.draw(st.sampled_from([None, embeddings(m, seed=1, distinct=max(1, m // 3))]))
     labels = [i // 3 for i in range(n)] if y is None and data.draw(st.booleans()) else None
-    options = {"bits": 16, "num_negatives": data.draw(st.integers(1, 50)), "oversampling": data.draw(st.integers(1, 3))}
-    options |= {"rescore": True} if data.draw(st.booleans()) else {"rescore": False, "oversampling": None}
+    options = {"num_negatives": data.draw(st.integers(1, 50)), "oversampling": data.draw(st.integers(1, 3))}
+    options |= data.draw(
+        st.sampled_from(
+            [
+                {"bits": 16},
+                {"bits": 48, "code": "scalar"},
+                {"bits": 16, "rescore": "codes", "code": "signs", "oversampling": None},
+                {"bits": 48, "rescore": "codes"},
+            ]
+        )
+    )
     results = []
     for number in range(3):
         block, column = data.draw(st.integers(1, 20)), data.draw(st.integers(1, 4))

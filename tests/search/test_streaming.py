@@ -11,7 +11,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lookalike import hamming_topk
+from lookalike import ScalarHasher, hamming_topk, scalar_topk
+from lookalike.hashing.scheme import FARTHEST
 from lookalike.search import answer, cuda, cuda_plan, load_kernel, merging, pages
 from lookalike.search.pages import CodePages, Page
 from lookalike.search.request import Neighbours
@@ -341,3 +342,30 @@ def test_device_holds_two_pages():
     before = torch.cuda.memory_allocated()
     streamed_topk(queries, drawn(), 5, backend="cuda")
     assert torch.cuda.max_memory_allocated() - before < 2.5 * rows * 64
+
+
+@pytest.mark.parametrize("backend", ["plain", "matmul", "cpu"])
+@pytest.mark.parametrize("kind", ["spread", "opposites", "few distinct"])
+def test_pages_of_codes_of_several_bits(backend, kind):
+    """Distances of up to 32,767 bound later pages, and ties keep their order."""
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(900, 24, generator=generator)
+    if kind == "opposites":
+        x = x[:1] * torch.tensor([1.0, -1.0])[torch.randint(2, (900, 1), generator=generator)]
+    elif kind == "few distinct":
+        x = x[torch.randint(20, (900,), generator=generator)]
+    hasher = ScalarHasher(24, 96)
+    hasher.update(torch.randn(500, 24, generator=generator))
+    codes, labels = hasher.encode(x), torch.arange(900) // 3
+    queries, own = codes[::40], labels[::40]
+    options = {"query_labels": own, "exclude": csr([[i, 890 - i] for i in range(len(own))])}
+    expected = scalar_topk(queries, codes, 700, reference_labels=labels, backend="plain", **options)
+    options |= {"reference_labels": labels, "scheme": hasher.scheme, "backend": backend}
+    assert_same(streamed(queries.packed, codes.packed, 700, [100, 100, 350, 899], **options), expected)
+    limits = expected.distances[:, 17].clamp(max=FARTHEST)
+    limited = streamed(queries.packed, codes.packed, 700, [100, 350], limits=limits, **options)
+    within = (expected.distances >= 0) & (expected.distances <= limits[:, None])
+    assert torch.equal(limited.distances, expected.distances.where(within, -1))
+    assert torch.equal(limited.indices, expected.indices.where(within, -1))
+    if kind == "opposites":
+        assert int(expected.distances.max()) > 30_000

@@ -98,8 +98,8 @@ def _fail(error: str, args: list[str], *, status: int = USER_ERROR, rank: str | 
 def with_options(error: str, options: type) -> str:
     """Replace the arguments that an error of the library names by options of the command.
 
-    The library names an argument to give as `force=True`, `rescore=False`, `out=`, `bits=512` or `columns="a,b"`. This
-    is the one place that turns these into `--force`, `--no-rescore`, `--out`, `--bits 512` and `--columns a,b`; names
+    The library names an argument to give as `force=True`, `header=False`, `out=`, `bits=512` or `columns="a,b"`. This
+    is the one place that turns these into `--force`, `--no-header`, `--out`, `--bits 512` and `--columns a,b`; names
     that are not options stay.
 
     Args:

@@ -7,7 +7,7 @@ torch, so that `lookalike mine --help` is fast.
 from __future__ import annotations
 
 import importlib
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from lookalike.utils.checks import check_choice, checked_bits, checked_integer, checked_positive
@@ -57,9 +57,14 @@ _HOMES = {  # imported at first use
 }
 
 CENTER = 0.5  # fraction of the mean to subtract before hashing; see docs/mining.md
-OVERSAMPLING = 4
-SHORTEST = 64  # candidates on a shortlist, unless `oversampling` is set
+SAMPLED_TEXTS = 4096  # encoded before all others, to fit codes of several bits to
+OVERSAMPLING = {"floats": 4, "codes": 2}  # by what scores candidates; decoding is exact enough with fewer
+SHORTEST = {"floats": 64, "codes": 16}  # candidates on a shortlist, unless `oversampling` is set
+SHORTEST_CODE = 32  # bits of a code of several bits per dimension
+LENGTH = {"floats": 512, "codes": 1024}  # of codes in bits, by what scores candidates
 
+Code = Literal["signs", "scalar"]
+Rescore = Literal["floats", "codes"]
 Strategy = Literal["top", "random"]
 Format = Literal["triplet", "n-tuple", "labeled-pair", "labeled-list", "flagembedding", "tevatron"]
 
@@ -96,35 +101,63 @@ class Selection:
 
 @dataclass(frozen=True, kw_only=True)
 class Search:
-    """How to find candidates."""
+    """How to find candidates, and how to score them."""
 
-    bits: int = 512
-    """Length of the codes, a multiple of 8."""
-    rescore: bool = True
-    """Score a shortlist with floats; otherwise a score is the cosine that a Hamming distance implies."""
+    bits: int | None = None
+    """Length of the codes, a multiple of 8; by default 512, or 1024 with rescore="codes"."""
+    code: Code | None = None
+    """What the bits hold: signs, one bit per rotated dimension, or scalar, several bits for each principal component;
+    by default signs, or scalar with rescore="codes"."""
+    rescore: Rescore = "floats"
+    """Score candidates by floats, which are read for a shortlist, or by codes: then no floats are kept."""
     oversampling: int | None = None
     """Length of the shortlist, in multiples of the candidates considered; by default 4, and at least 64 candidates."""
 
     def __post_init__(self) -> None:
-        checked_bits(self.bits)
-        if not isinstance(self.rescore, bool):
-            raise TypeError(f"rescore must be True or False, got {self.rescore!r}; oversampling sets the shortlist.")
+        if self.code is not None:
+            check_choice("code", self.code, get_args(Code))
+        check_choice("rescore", self.rescore, get_args(Rescore))
+        if checked_bits(self.length) < SHORTEST_CODE and self.is_scalar:
+            raise ValueError(
+                f'code="scalar" needs at least {SHORTEST_CODE} bits, got {self.length}; fewer take code="signs".'
+            )
         if self.oversampling is not None:
             checked_positive("oversampling", self.oversampling)
-            if not self.rescore:
-                raise ValueError("oversampling sets the length of the shortlist, but rescore=False needs none.")
+            if self.rescore == "codes" and not self.is_scalar:
+                raise ValueError(
+                    'oversampling sets the length of the shortlist, but signs with rescore="codes" need none.'
+                )
+
+    @property
+    def length(self) -> int:
+        """Length of the codes in bits."""
+        return LENGTH[self.rescore] if self.bits is None else self.bits
+
+    @property
+    def is_scalar(self) -> bool:
+        """Whether codes hold several bits per dimension."""
+        return self.code == "scalar" or (self.code is None and self.rescore == "codes")
+
+    @property
+    def keeps_floats(self) -> bool:
+        """Whether the embeddings of texts are kept, to score a shortlist with."""
+        return self.rescore == "floats"
 
     @property
     def center(self) -> float:
-        """Fraction of the mean to subtract before hashing.
+        """Fraction of the mean to subtract before hashing to signs.
 
         Centred codes find more of the true neighbours, but the cosine they imply is that of centred embeddings. Without
         floats it has to be the plain cosine, which thresholds and margins refer to.
         """
-        return CENTER if self.rescore else 0.0
+        return CENTER if self.rescore == "floats" else 0.0
+
+    def settings(self) -> dict[str, Any]:
+        """Return all fields by name, with what defaults stand for."""
+        return {**asdict(self), "bits": self.length, "code": "scalar" if self.is_scalar else "signs"}
 
     def shortlist(self, wanted: int) -> int:
-        """Return how many candidates to find in bits in order to consider the best `wanted` of them."""
-        if not self.rescore:
-            return wanted
-        return max(SHORTEST, OVERSAMPLING * wanted) if self.oversampling is None else self.oversampling * wanted
+        """Return how many candidates to find in bits in order to score them better and consider `wanted` of them."""
+        if self.oversampling is not None:
+            return self.oversampling * wanted
+        return max(SHORTEST[self.rescore], OVERSAMPLING[self.rescore] * wanted)

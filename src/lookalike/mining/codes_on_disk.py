@@ -10,6 +10,8 @@ import torch
 from lookalike.mining.cells import Cell, write_cell
 from lookalike.search.pages import default_rows
 
+APART = 1 << 13  # bytes of a file that are read in the time it takes to find a code
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
@@ -57,8 +59,11 @@ class CodeFiles:
         for block in torch.unique(blocks).tolist():
             here = blocks == block
             first = block * self.block
-            whole = self.read(range(first, min(first + self.block, self.n)))
-            codes[here] = whole[wanted[here] - first]
+            rows, places = range(first, min(first + self.block, self.n)), wanted[here] - first
+            if len(places) * APART < len(rows) * self.width:
+                codes[here] = self._pick(rows, places)
+            else:
+                codes[here] = self.read(rows)[places]
         return codes[inverse]
 
     def pages(self, rows: range, device: torch.device) -> Iterator[tuple[int, Tensor]]:
@@ -76,6 +81,16 @@ class CodeFiles:
             codes = buffers[number % 2][: rows.stop - start]
             self._fill(codes, range(start, start + len(codes)))
             yield start, codes
+
+    def _pick(self, rows: range, places: Tensor) -> Tensor:
+        """Read a few codes of a block, one by one."""
+        codes = torch.empty(len(places), self.width, dtype=torch.uint8)
+        with self.path(rows).open("rb") as file:
+            for code, place in zip(codes.numpy(), places.tolist(), strict=True):
+                file.seek(place * self.width)
+                if file.readinto(code.data) < self.width:
+                    raise ValueError(f"{file.name} was truncated while it was read; run the same command to resume.")
+        return codes
 
     def _fill(self, codes: Tensor, rows: range) -> None:
         """Read codes of rows that follow each other into a tensor, from as many files as they are in."""

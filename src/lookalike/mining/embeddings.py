@@ -16,11 +16,12 @@ from rich.console import Console
 from torch import Tensor
 
 from lookalike.data.labels import load_labels
-from lookalike.mining import Search, Selection, Strategy
+from lookalike.mining import Code, Rescore, Search, Selection, Strategy
 from lookalike.mining.cells import Grid, default_block
 from lookalike.mining.embedding_shards import embeddings_identity, open_shards
-from lookalike.mining.engines import Shard, checked_engine
+from lookalike.mining.engines import InProcess, Shard, checked_engine
 from lookalike.mining.estimating import DryRun, Estimate
+from lookalike.mining.fitting import STATISTICS, row_fitting
 from lookalike.mining.formats import writing_ids
 from lookalike.mining.job import FLOATS, held_job, settings_of
 from lookalike.mining.outputs import (
@@ -36,7 +37,7 @@ from lookalike.mining.pipeline import Pipeline
 from lookalike.mining.rows import UnitRows, rows_of
 from lookalike.mining.run import SAMPLE, AnswersInMemory, Run
 from lookalike.mining.same import same_references, same_rows
-from lookalike.mining.stages import complete
+from lookalike.mining.stages import complete, fitted
 from lookalike.negatives import Filters
 from lookalike.negatives.same import merge_labels, read_same
 from lookalike.utils.checks import checked_positive
@@ -76,8 +77,9 @@ def mine_embeddings(
     filters: Filters = NO_FILTERS,
     sampling_strategy: Strategy = "top",
     seed: int | None = 0,
-    bits: int = 512,
-    rescore: bool = True,
+    bits: int | None = None,
+    code: Code | None = None,
+    rescore: Rescore = "floats",
     oversampling: int | None = None,
     device: str | None = None,
     output: str | Path | None = None,
@@ -106,8 +108,11 @@ def mine_embeddings(
             from that of the positive that is farthest in bits.
         sampling_strategy: Take the "top" candidates that pass the filters, or "random" ones.
         seed: Seed of random sampling; None draws from Python's global generator.
-        bits: Length of the codes, a multiple of 8.
-        rescore: Score a shortlist with floats; otherwise a score is the cosine that a Hamming distance implies.
+        bits: Length of the codes, a multiple of 8; by default 512, or 1024 if codes score.
+        code: What the bits hold: "signs", one bit per rotated dimension, or "scalar", several bits for each principal
+            component of a sample of the references; by default signs, or scalar if codes score.
+        rescore: Score a shortlist with "floats" or, without reading those of references, by "codes": codes of several
+            bits by their dot product with the floats of the query, signs by the cosine that a Hamming distance implies.
         oversampling: Length of the shortlist, in multiples of the candidates considered; by default 4, and at least 64
             candidates.
         device: Where to search; by default a GPU if there is one.
@@ -138,7 +143,7 @@ def mine_embeddings(
         ([2, 2, 0, 0], 4)
     """
     selection = Selection(num_negatives=num_negatives, sampling_strategy=sampling_strategy, seed=seed)
-    search = Search(bits=bits, rescore=rescore, oversampling=oversampling)
+    search = Search(bits=bits, code=code, rescore=rescore, oversampling=oversampling)
     filters.check_room(num_negatives, "num_negatives")
     if device is not None:
         checked_device(device)
@@ -167,7 +172,8 @@ def mine_embeddings(
     console.print(f"{n:,} embeddings of dimension {dim}, searched in {where}.", highlight=False)
     began = time.perf_counter()
     by_label = checked is not None
-    pipeline = Pipeline(selection, filters, search, 1 if by_label else int(lists[0].diff().max()))
+    most = 1 if by_label else int(lists[0].diff().max())
+    pipeline = Pipeline(selection, filters, search, most, has_floats=True)
     block = default_block(n) if block is None else checked_positive("block", block)
     data = {
         "embeddings": queries.identity(),
@@ -181,9 +187,13 @@ def mine_embeddings(
         with held_job(path, engine, force=force) as job:
             holding.append(job)
             job.check_same({"data": data})
+            scalar = None
+            if search.is_scalar and not isinstance(engine, DryRun):
+                scalar = fitted(row_fitting(job.cells(STATISTICS), searched, search.length), InProcess())
+            scheme = None if scalar is None else scalar.scheme.identity
             run = Run(
-                folder=job.cells(search.bits, search.center, pipeline.shortlist, block),
-                finished=job.cells(settings_of(pipeline), block),
+                folder=job.cells(search.length, search.center, scheme, pipeline.shortlist, block),
+                finished=job.cells(settings_of(pipeline), scheme, block),
                 grid=Grid(n, m, itself=reference is None, encodes=False, block=block),
                 sides={"query": queries, "reference": searched},
                 pipeline=pipeline,
@@ -191,6 +201,7 @@ def mine_embeddings(
                 labels=checked,
                 exclude=exclude,
                 device=device,
+                scalar=scalar,
             )
             if isinstance(engine, DryRun):
                 return engine.measured(run, console)

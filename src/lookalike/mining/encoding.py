@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
+    from lookalike.hashing import ScalarHasher
     from lookalike.mining import Search
     from lookalike.mining.pipeline import Candidates
     from lookalike.mining.rows import Rows
@@ -107,6 +108,22 @@ class Encoder:
         tensor: Tensor = torch.as_tensor(embeddings).float()
         return tensor
 
+    def encode_finite(self, kind: str, texts: list[str], prompt: Prompt, advance: Callable[[float], None]) -> Tensor:
+        """Encode, and check what comes out.
+
+        Raises:
+            ValueError: The model returns NaN or infinity; names the text.
+        """
+        x = self.encode(kind, texts, prompt, advance)
+        finite = torch.isfinite(x).all(1)
+        if not bool(finite.all()):
+            text = texts[int((~finite).nonzero()[0])]
+            raise ValueError(
+                f"the model returns NaN or infinity for the text {text[:60]!r}; check for damaged weights, or load it "
+                "in a wider precision."
+            )
+        return x
+
     @contextmanager
     def _batches_shown(self, number: int, advance: Callable[[float], None]) -> Iterator[None]:
         """Advance with every batch that the model encodes, by `number` texts in all.
@@ -136,8 +153,8 @@ class Encoder:
 class EncodedTexts:
     """Texts of one side, and what the model made of them: a store per block, in a folder that runs may share.
 
-    With `rescore` stores hold embeddings, which another run may hash to another number of bits. Without it, they hold
-    codes, which are not centred and need no mean.
+    Stores hold embeddings, which another run may hash to another number of bits. Where codes score, they hold codes:
+    signs, which are not centred and need no mean, or those of the hasher.
 
     Args:
         kind: "query" or "document": how the model should encode them.
@@ -148,6 +165,7 @@ class EncodedTexts:
         cache: The folder of the stores.
         cells: The folder of the cells, which know the stores of their blocks.
         block: Texts per store.
+        hasher: Makes codes of several bits per dimension; None for signs.
         kept: Filled with the number of texts on disk by block, to be shown when a run is interrupted.
     """
 
@@ -159,6 +177,7 @@ class EncodedTexts:
     cache: Path
     cells: Path
     block: int
+    hasher: ScalarHasher | None = None
     kept: dict[tuple[str, int], int] = field(default_factory=dict)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -173,7 +192,7 @@ class EncodedTexts:
     @cached_property
     def floats(self) -> Rows | None:
         """The embeddings; None if only codes are kept."""
-        if not self.search.rescore:
+        if not self.search.keeps_floats:
             return None
         n = len(self.texts)
         return ShardRows([self._store(range(i, min(i + self.block, n))).rows() for i in range(0, n, self.block)])
@@ -201,16 +220,9 @@ class EncodedTexts:
                     advance(len(there))
                     continue
                 these = [texts[i] for i in store.chunk(j)]
-                x = self.encoder.encode(self.kind, these, self.prompt, advance)
-                finite = torch.isfinite(x).all(1)
-                if not bool(finite.all()):
-                    text = these[int((~finite).nonzero()[0])]
-                    raise ValueError(
-                        f"the model returns NaN or infinity for the text {text[:60]!r}; check for damaged weights, or "
-                        "load it in a wider precision."
-                    )
-                if not self.search.rescore:
-                    x = SignHasher(x.shape[1], self.search.bits, center=self.search.center).encode(x)
+                x = self.encoder.encode_finite(self.kind, these, self.prompt, advance)
+                if not self.search.keeps_floats:
+                    x = self._hashed(x)
                 store.write(j, x.cpu().numpy())
                 self.kept[key] = store.kept
         return {"store": torch.tensor(list(name.encode()), dtype=torch.uint8)}
@@ -249,7 +261,12 @@ class EncodedTexts:
 
     @property
     def _dtype(self) -> type[np.float32 | np.uint8]:
-        return np.float32 if self.search.rescore else np.uint8
+        return np.float32 if self.search.keeps_floats else np.uint8
+
+    def _hashed(self, x: Tensor) -> Tensor:
+        if self.hasher is not None:
+            return self.hasher.encode(x).packed
+        return SignHasher(x.shape[1], self.search.length, center=self.search.center).encode(x)
 
     def _store(self, rows: range) -> Store:
         """Open the store of a block that is encoded."""
@@ -260,10 +277,12 @@ class EncodedTexts:
 
     def _name(self, texts: list[str]) -> str:
         """Name the store of these texts after everything that their embeddings or codes depend on."""
-        rescore, bits, center = self.search.rescore, self.search.bits, self.search.center
-        depends_on = [self.kind, self.encoder.fingerprint, repr((*self.prompt, Store.CHUNK, rescore))]
-        if not rescore:
-            depends_on.append(f"{bits} bits, center {center}")
+        search = self.search
+        depends_on = [self.kind, self.encoder.fingerprint, repr((*self.prompt, Store.CHUNK, search.keeps_floats))]
+        if not search.keeps_floats and self.hasher is not None:
+            depends_on.append(f"scheme {self.hasher.scheme.identity}")
+        elif not search.keeps_floats:
+            depends_on.append(f"{search.length} bits, center {search.center}")
         return f"{self.kind}-{checksum([*depends_on, *texts])[:24]}"
 
 

@@ -13,12 +13,14 @@ import numpy as np
 import torch
 from rich.table import Table
 
-from lookalike.hashing import SignHasher
+from lookalike.hashing import ScalarHasher, SignHasher
+from lookalike.mining import SAMPLED_TEXTS
 from lookalike.mining.cells import STAGES
 from lookalike.mining.engines import Engine
 from lookalike.mining.rescoring import list_scores
 from lookalike.mining.rows import FileRows
-from lookalike.search import hamming_topk, load_kernel, search_device
+from lookalike.negatives.spaces import space_of
+from lookalike.search import load_kernel, search_device
 from lookalike.search.pages import default_rows
 from lookalike.utils.machine import checked_device
 
@@ -27,7 +29,10 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
+    from lookalike.hashing import Scheme
+    from lookalike.mining import Search
     from lookalike.mining.cells import Cell, Grid
+    from lookalike.mining.fitting import Fitting
     from lookalike.mining.run import Run
 
 TEXTS = 64  # to encode, of each side
@@ -93,7 +98,12 @@ class Estimate:
 class DryRun(Engine):
     """Does no cell: it measures how long a few rows take, and estimates the rest."""
 
-    def each(self, run: Run, cells: Sequence[Cell], advance: Callable[[float], None]) -> Iterator[Cell]:  # noqa: ARG002
+    def each(
+        self,
+        run: Run | Fitting,  # noqa: ARG002
+        cells: Sequence[Cell],  # noqa: ARG002
+        advance: Callable[[float], None],  # noqa: ARG002
+    ) -> Iterator[Cell]:
         """Do no cell."""
         return iter(())
 
@@ -104,30 +114,34 @@ class DryRun(Engine):
         encoding = _encoding(run) if grid.encodes else None
         dim = encoding[1] if encoding else run.sides["reference"].floats.shape[1]  # type: ignore[union-attr]
         rows = grid.references + (0 if grid.itself else grid.queries)
-        kept = (4 * dim if search.rescore else search.bits // 8) if grid.encodes else 0
+        hasher, width = _hasher(dim, search), search.length // 8
+        kept = (4 * dim if search.keeps_floats else width) if grid.encodes else 0
         disk = {
             "encode": rows * kept,
-            "hash": rows * search.bits // 8,
+            "hash": rows * width,
             "search": found_bytes(grid, k) + hint_bytes(grid, k),
             "finish": grid.queries * run.pipeline.selection.num_negatives * 12,
         }
         rates = {
             "encode": encoding[0] if encoding else math.inf,
-            "hash": _hashing(dim, search.bits),
-            "search": _searching(run, k),
-            "finish": _rescoring(run, dim, k) if search.rescore else math.inf,
+            "hash": _hashing(hasher),
+            "search": _searching(run, hasher, k),
+            "finish": _scoring(run, hasher, k),
         }
         stages = []
+        if search.is_scalar and encoding:
+            stages.append(StageEstimate("fit", 1, min(SAMPLED_TEXTS, grid.references), encoding[0], 8 * dim * dim))
         for stage in STAGES:
             cells = grid.cells(stage)
             if cells:
                 amount = sum(cell.size for cell in cells)
                 stages.append(StageEstimate(stage, len(cells), amount, rates[stage], disk[stage]))
         block = min(grid.block, grid.queries)
-        page = default_rows(search.bits // 8, _device(run)) * search.bits // 8
+        page = default_rows(width, _device(run, hasher)) * width
         labels = 0 if run.labels is None else 8 * len(run.labels)
         answer = block * k * 12
-        estimate = Estimate(stages, labels + block * search.bits // 8 + 2 * page + 3 * answer)
+        unpacked = hasher.scheme.dims * (page // width) if isinstance(hasher, ScalarHasher) else 0
+        estimate = Estimate(stages, labels + block * width + 2 * page + unpacked + 3 * answer)
         estimate.show(console)
         return estimate
 
@@ -159,30 +173,49 @@ def _encoding(run: Run) -> tuple[float, int]:
     return texts / seconds, dim
 
 
-def _hashing(dim: int, bits: int) -> float:
-    hasher, x = SignHasher(dim, bits), torch.randn(ROWS, dim)
+def _hasher(dim: int, search: Search) -> SignHasher | ScalarHasher:
+    """Return a hasher of random embeddings: encoding, comparing and decoding take as long for others."""
+    if not search.is_scalar:
+        return SignHasher(dim, search.length)
+    hasher = ScalarHasher(dim, search.length)
+    hasher.update(torch.randn(ROWS, dim, generator=torch.Generator().manual_seed(0)))
+    return hasher
+
+
+def _hashing(hasher: SignHasher | ScalarHasher) -> float:
+    x = torch.randn(ROWS, hasher.dim)
     return _rate(lambda: hasher.encode(x), ROWS)
 
 
-def _searching(run: Run, k: int) -> float:
-    grid, bits, device = run.grid, run.pipeline.search.bits, _device(run)
+def _searching(run: Run, hasher: SignHasher | ScalarHasher, k: int) -> float:
+    grid, device = run.grid, _device(run, hasher)
     load_kernel()
     references = min(grid.references, 1 << 18)
     queries = max(1, min(grid.queries, grid.block, PAIRS // references // (1 if device.type == "cuda" else 16)))
     generator = torch.Generator().manual_seed(0)
     query, reference = (
-        torch.randint(0, 256, (n, bits // 8), dtype=torch.uint8, generator=generator).to(device)
+        torch.randint(0, 256, (n, hasher.bits // 8), dtype=torch.uint8, generator=generator).to(device)
         for n in (queries, references)
     )
+    topk = space_of(_scheme(hasher)).topk
 
     def search() -> None:
-        hamming_topk(query, reference, min(k, references)).indices.cpu()
+        topk(query, reference, min(k, references))[1].cpu()
 
     return _rate(search, queries * references)
 
 
+def _scoring(run: Run, hasher: SignHasher | ScalarHasher, k: int) -> float:
+    """Return queries per second: whose candidates are read from a file, as most of the time goes there, or decoded."""
+    if run.pipeline.search.keeps_floats:
+        return _rescoring(run, hasher.dim, k)
+    if not run.pipeline.decodes or not isinstance(hasher, ScalarHasher):
+        return math.inf
+    codes = hasher.encode(torch.randn(QUERIES * k, hasher.dim))
+    return _rate(lambda: hasher.decode(codes), QUERIES)
+
+
 def _rescoring(run: Run, dim: int, k: int) -> float:
-    """Return queries per second, whose candidates are read from a file, as most of the time goes there."""
     rng = np.random.default_rng(0)
     with ExitStack() as stack:
         if run.grid.encodes:
@@ -209,9 +242,13 @@ def _rate(do: Callable[[], Any], amount: int) -> float:
     return amount / max(fastest, 1e-9)
 
 
-def _device(run: Run) -> torch.device:
-    bits, k = run.pipeline.search.bits, min(run.pipeline.shortlist, run.grid.references)
-    return search_device(torch.device(checked_device(run.device)), bits, k)
+def _scheme(hasher: SignHasher | ScalarHasher) -> Scheme | None:
+    return hasher.scheme if isinstance(hasher, ScalarHasher) else None
+
+
+def _device(run: Run, hasher: SignHasher | ScalarHasher) -> torch.device:
+    k = min(run.pipeline.shortlist, run.grid.references)
+    return search_device(torch.device(checked_device(run.device)), hasher.bits, k, _scheme(hasher))
 
 
 def spoken_time(seconds: float) -> str:

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 NOTE = "job.json"
 CELLS, SHARDS, PAIRS, FLOATS = "cells-*", "shards", "pairs", "floats"
+KEPT = ("document-", "query-", "statistics-")  # how the names of what a model made of texts begin
+DONE = ("hash-", "search-", "finish-")  # how the names of cells begin that are not encoded texts
 PAUSE = 0.5  # seconds between two looks at a lock that is only held for a while
 
 
@@ -91,7 +93,7 @@ class Job:
 
     def kept(self) -> int:
         """Count the cells whose files are there, encoded texts apart, which stores count."""
-        return sum(1 for _ in self.folder.glob(f"{CELLS}/[hsf]*"))
+        return sum(each.name.startswith(DONE) for each in self.folder.glob(f"{CELLS}/*"))
 
     def _clear_cells(self) -> None:
         for each in self.folder.glob(CELLS):
@@ -171,7 +173,7 @@ def settings_of(pipeline: Pipeline) -> str:
     """Describe everything that decides which neighbours become negatives."""
     filters = {each.name: getattr(pipeline.filters, each.name) for each in fields(pipeline.filters)}
     filters.pop("exclude")  # data, not a setting
-    return repr((asdict(pipeline.selection), filters, asdict(pipeline.search), pipeline.most_positives))
+    return repr((asdict(pipeline.selection), filters, pipeline.search.settings(), pipeline.most_positives))
 
 
 @contextlib.contextmanager
@@ -189,7 +191,7 @@ def _held(folder: Path, engine: Engine) -> Iterator[None]:
 def _tidy(job: Job, *, done: bool) -> None:
     """Remove what a finished job leaves behind, or what is of no use to the next run."""
     remove_stores(job.folder, only_empty=not done)
-    left = [each for each in job.folder.iterdir() if each.name.startswith(("document-", "query-"))]
+    left = [each for each in job.folder.iterdir() if each.name.startswith(KEPT)]
     if done or not (left or job.kept()):
         job._clear_cells()  # noqa: SLF001 - of this module
         for name in (PAIRS, SHARDS, *([FLOATS] if done else [])):

@@ -252,7 +252,7 @@ def summary_record(
 ) -> dict[str, Any]:
     """Return everything that the summary of an output holds."""
     chosen = {each.name: getattr(filters, each.name) for each in fields(filters) if each.name != "exclude"}
-    settings = {"options": {**asdict(selection), **chosen, **asdict(search)}, "threads": torch.get_num_threads()}
+    settings = {"options": {**asdict(selection), **chosen, **search.settings()}, "threads": torch.get_num_threads()}
     return {"output": output.name, **more, **settings, **asdict(summary)}
 
 

@@ -10,15 +10,13 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from lookalike.mining.rescoring import list_scores, pair_scores
-from lookalike.negatives.spaces import HAMMING
 from lookalike.utils.lists import Lists, row_numbers, take_lists
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from lookalike.mining import Search, Selection
-    from lookalike.mining.rows import Rows
+    from lookalike.mining.scoring import Scorer
     from lookalike.negatives import Filters
     from lookalike.search import Neighbours
 
@@ -89,6 +87,8 @@ class Pipeline:
         scored_by: Scores candidates anew before they are filtered.
         judge: Decides which suspicious candidates are positives.
         similarity: Scores rows of both sides; by default the dot product.
+        has_floats: Whether the floats of queries are at hand although codes score: codes of several bits per dimension
+            are then compared with these floats, which tells more than two codes do.
     """
 
     selection: Selection
@@ -98,6 +98,12 @@ class Pipeline:
     scored_by: Callable[[Candidates], Candidates] | None = None
     judge: Judge | None = None
     similarity: Callable[[Tensor, Tensor], Tensor] | None = None
+    has_floats: bool = False
+
+    @property
+    def decodes(self) -> bool:
+        """Whether the floats of queries are compared with decoded codes."""
+        return self.has_floats and self.search.is_scalar and not self.search.keeps_floats
 
     @property
     def depth(self) -> int:
@@ -114,14 +120,15 @@ class Pipeline:
     @property
     def shortlist(self) -> int:
         """How many neighbours to find in bits."""
-        return self.search.shortlist(self.depth + self.most_positives)
+        wanted = self.depth + self.most_positives
+        return self.search.shortlist(wanted) if self.search.keeps_floats or self.decodes else wanted
 
     def parts(
         self,
         first: int,
         found: Neighbours,
         positives: Lists,
-        compared: tuple[Rows, Rows] | Callable[[Tensor, Tensor], Tensor],
+        scorer: Scorer,
         sample: Callable[..., list[int]],
     ) -> Iterator[Part]:
         """Yield the negatives of a block of queries, some queries at a time.
@@ -130,15 +137,14 @@ class Pipeline:
             first: The number of the first query.
             found: The neighbours of the queries, positives left out.
             positives: Their positives.
-            compared: The embeddings of both sides or, without floats, what compares a query (by its place in the
-                block) and a reference in bits.
+            scorer: Scores the neighbours and the positives.
             sample: Draws random ranks, as `random.sample` does.
         """
         most = max(1, int(positives[0].diff().max()))
         step = max(1, SCORES_IN_MEMORY // (found.indices.shape[1] + most))
         for start in range(0, len(found.indices), step):
             rows = torch.arange(start, min(start + step, len(found.indices)))
-            candidates = self._candidates(first, rows, found, take_lists(positives, rows), compared)
+            candidates = self._candidates(first, rows, found, take_lists(positives, rows), scorer)
             if self.scored_by is not None:
                 candidates = self.scored_by(candidates)
             if self.judge is None:
@@ -149,14 +155,7 @@ class Pipeline:
             part = self._select(replace(candidates, scores=scores), sample)
             yield replace(part, dropped={"judge": likely.sum(1), **part.dropped}, likely=about)
 
-    def _candidates(
-        self,
-        first: int,
-        rows: Tensor,
-        found: Neighbours,
-        positives: Lists,
-        compared: tuple[Rows, Rows] | Callable[[Tensor, Tensor], Tensor],
-    ) -> Candidates:
+    def _candidates(self, first: int, rows: Tensor, found: Neighbours, positives: Lists, scorer: Scorer) -> Candidates:
         """Score the neighbours and the positives of some queries, and take the best.
 
         The search leaves positives out, and their scores then give them their places: however many a query has, it
@@ -164,16 +163,8 @@ class Pipeline:
         """
         wanted = self.depth + self.most_positives
         indices, owners = found.indices[rows], row_numbers(positives)
-        if isinstance(compared, tuple):
-            queries, reference = compared
-            numbers = (rows + first).numpy()
-            scores = list_scores(queries, reference, numbers, indices, similarity=self.similarity)
-            positive_scores = pair_scores(
-                queries, reference, numbers[owners.numpy()], positives[1], similarity=self.similarity
-            )
-        else:
-            scores = _implied(found.distances[rows], self.search.bits)
-            positive_scores = _implied(compared(rows[owners], positives[1]), self.search.bits)
+        scores = scorer.of_lists(rows, indices, found.distances[rows])
+        positive_scores = scorer.of_pairs(rows[owners], positives[1])
         width = int(positives[0].diff().max())
         places = owners, torch.arange(len(owners)) - positives[0][owners]
         theirs, ids = torch.full((len(rows), width), MISSING), torch.full((len(rows), width), -1)
@@ -238,7 +229,3 @@ def joined_parts(parts: Sequence[Part]) -> Part:
 
 def _joined_likely(found: Sequence[Likely]) -> Likely | None:
     return Likely(*(torch.cat(each) for each in zip(*found, strict=True))) if found else None
-
-
-def _implied(distances: Tensor, bits: int) -> Tensor:
-    return HAMMING.scores(distances, bits // 8).float()

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol, cast
 
 import numpy as np
 import torch
 
-from lookalike.hashing import SignHasher
+from lookalike.hashing import ScalarHasher, SignHasher
+from lookalike.hashing.scheme import FARTHEST
 from lookalike.mining.cells import Cell, Grid, Stage, checksum_of, is_whole, read_cell, write_cell
 from lookalike.mining.codes_on_disk import CodeFiles
 from lookalike.mining.pipeline import Likely, Part, joined_parts, sampler
+from lookalike.mining.scoring import CodeScores, DecodedScores, FloatScores
 from lookalike.negatives.positives import least_similar_positives
-from lookalike.negatives.spaces import HAMMING
+from lookalike.negatives.spaces import space_of
 from lookalike.search import Neighbours, search_device
 from lookalike.search.pages import Page
 from lookalike.search.streaming import streamed_topk
@@ -27,8 +29,11 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
+    from lookalike.hashing import Scheme
     from lookalike.mining.pipeline import Pipeline
     from lookalike.mining.rows import Rows
+    from lookalike.mining.scoring import Scorer
+    from lookalike.negatives.spaces import Space
 
 SAMPLE = 8192  # rows that the mean is computed from
 KEY_BITS = 40  # of the id in a key
@@ -96,6 +101,7 @@ class Run:
         device: Where to search; by default on a GPU, where a process has one.
         writer: Writes the rows of each finished cell beside it.
         finished: Where finished cells leave their files, which depend on more settings.
+        scalar: Makes and reads codes of several bits per dimension; None for signs.
     """
 
     folder: Path
@@ -108,6 +114,7 @@ class Run:
     exclude: Lists | None
     device: str | None
     writer: Writer | None = None
+    scalar: ScalarHasher | None = None
 
     def path(self, cell: Cell) -> Path:
         """Return the file that a cell leaves."""
@@ -127,7 +134,7 @@ class Run:
 
     def _embedded(self, cell: Cell) -> bool:
         """Return whether the embeddings of an encoded block can still be read; hashing, to come, finds out itself."""
-        if cell.stage != "encode" or not self.pipeline.search.rescore:
+        if cell.stage != "encode" or not self.pipeline.search.keeps_floats:
             return True
         hashed = Cell("hash", cell.side, cell.rows)
         return self.lacks(hashed) or self.sides[cell.side].holds(cell.rows)
@@ -189,7 +196,7 @@ class Run:
         near = _Near.read(self._near(cell.rows), len(cell.rows), k)
         reference = self._codes("reference")
 
-        device = search_device(torch.device(checked_device(self.device)), bits, k)
+        device = search_device(torch.device(checked_device(self.device)), bits, k, self._scheme)
 
         def pages() -> Iterator[Page]:
             for first, codes in reference.pages(cell.columns, device):
@@ -204,37 +211,31 @@ class Run:
             exclude=self._left_out(cell.rows),
             device=device,
             limits=None if near is None else near.distances[:, -1],
+            scheme=self._scheme,
         )
         distances, indices = found.distances.cpu(), found.indices.cpu()
-        there = indices >= 0
+        there, farthest = indices >= 0, bits if self._scheme is None else FARTHEST
         ids = indices[there]
         write_cell(
             self.path(cell),
             {
                 "counts": there.sum(1, dtype=torch.int32),
-                "distances": distances[there].to(torch.int16 if bits < 1 << 15 else torch.int32),
+                "distances": distances[there].to(torch.int16 if farthest < 1 << 15 else torch.int32),
                 "indices": ids.to(torch.int32) if self.grid.references < 1 << 31 else ids,
             },
         )
         if len(cell.columns) < self.grid.references:
-            more = _Near(distances.masked_fill(~there, bits), frozenset([cell.columns.start]))
+            more = _Near(distances.masked_fill(~there, farthest), frozenset([cell.columns.start]))
             (more if near is None else near.joined(more)).write(self._near(cell.rows))
 
     def _finish(self, cell: Cell, advance: Callable[[float], None]) -> None:
         rows, pipeline = cell.rows, self.pipeline
         found = self._found(rows)
         positives = self._hardest(rows) if self.positives is None else self.positives.read(rows.start, rows.stop)
-        compared: Any = self.sides["query"].floats, self.sides["reference"].floats
-        if not pipeline.search.rescore:
-            codes, reference = self._codes("query").read(rows), self._codes("reference")
-
-            def compared(places: Tensor, ids: Tensor) -> Tensor:
-                return HAMMING.compare(codes[places], reference.take(ids))
-
         block = rows.start // self.grid.block
         draws = sampler(pipeline.selection.seed, block)
         parts = []
-        for part in pipeline.parts(rows.start, found, positives, compared, draws):
+        for part in pipeline.parts(rows.start, found, positives, self._scorer(rows), draws):
             parts.append(part)
             advance(len(part.indices))
         part = joined_parts(parts)
@@ -244,6 +245,16 @@ class Run:
             content["rows"] = torch.tensor([self.writer.write(part, self.rows_path(cell))])
             content[WRITTEN] = torch.tensor([checksum_of(self.rows_path(cell)) or 0])
         write_cell(self.path(cell), content)
+
+    def _scorer(self, rows: range) -> Scorer:
+        """Return what scores references for a block of queries."""
+        pipeline, reference = self.pipeline, self._codes("reference")
+        queries, floats = (cast("Rows", self.sides[side].floats) for side in ("query", "reference"))
+        if pipeline.search.keeps_floats:
+            return FloatScores(rows.start, queries, floats, pipeline.similarity)
+        if pipeline.decodes and self.scalar is not None:
+            return DecodedScores(rows.start, queries, reference, self.scalar)
+        return CodeScores(self._space, self._codes("query").read(rows), reference)
 
     @property
     def finishes(self) -> list[Cell]:
@@ -284,7 +295,7 @@ class Run:
         ids = torch.isin(self.labels, torch.unique(self.labels[rows.start : rows.stop])).nonzero().flatten()
         codes, labels = self._codes("reference").take(ids), self.labels[ids]
         these = torch.searchsorted(ids, torch.arange(rows.start, rows.stop))  # and not all that share their labels
-        hardest = least_similar_positives(HAMMING, codes[these], labels[these], codes, labels, these)
+        hardest = least_similar_positives(self._space, codes[these], labels[these], codes, labels, these)
         there = hardest >= 0
         return torch.cat([none[0][:1], there.cumsum(0)]), ids[hardest[there]]
 
@@ -316,11 +327,21 @@ class Run:
 
     @property
     def _bits(self) -> int:
-        return self.pipeline.search.bits
+        return self.pipeline.search.length
+
+    @property
+    def _scheme(self) -> Scheme | None:
+        return None if self.scalar is None else self.scalar.scheme
+
+    @property
+    def _space(self) -> Space:
+        return space_of(self._scheme)
 
     @cached_property
-    def _hasher(self) -> SignHasher:
+    def _hasher(self) -> ScalarHasher | SignHasher:
         """Center both sides by a part of the mean of the references: codes are comparable only from one origin."""
+        if self.scalar is not None:
+            return self.scalar
         floats = self.sides["reference"].floats
         if floats is None:
             raise RuntimeError("codes are hashed where they are encoded, if no floats are kept")

@@ -1,4 +1,4 @@
-"""Take a run through its stages, with any engine, from wherever it is."""
+"""Take a run through its stages, with any engine, from wherever it is; and fit codes before it."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING
 
 from lookalike.mining import UnfinishedError
 from lookalike.mining.cells import STAGES
-from lookalike.mining.engines import Merge, Shard
+from lookalike.mining.engines import InProcess, Merge, Shard
 from lookalike.utils.progress import steady_bar
 
 if TYPE_CHECKING:
+    from lookalike.hashing import ScalarHasher
     from lookalike.mining.cells import Cell, Stage
     from lookalike.mining.engines import Engine
+    from lookalike.mining.fitting import Fitting
     from lookalike.mining.run import Run
 
 SAID = {
@@ -38,6 +40,25 @@ def complete(run: Run, engine: Engine, *, progress: bool = False) -> None:
     with engine.connected():
         for stage in STAGES:
             _complete_stage(run, engine, stage, progress=progress)
+
+
+def fitted(fitting: Fitting, engine: Engine, *, progress: bool = False) -> ScalarHasher:
+    """Return a hasher that is fitted once for all processes: the first one fits it, shards that start with it wait.
+
+    Raises:
+        UnfinishedError: A merge finds that no shard has begun.
+    """
+    if (there := fitting.fitted()) is not None:
+        return there
+    if isinstance(engine, Merge):
+        raise UnfinishedError(_unfinished(engine, "encode", [fitting.cell], 1))
+    own = InProcess() if isinstance(engine, Shard) else engine
+    with steady_bar(f"fitting codes to {fitting.number:,} rows", fitting.number, 1, shown=progress) as bar:
+        for _ in own.each(fitting, [fitting.cell], bar.advance):
+            bar.count()
+    if (there := fitting.fitted()) is None:
+        raise RuntimeError(f"what was fitted cannot be read back from {fitting.folder}; check the disk.")
+    return there
 
 
 def _complete_stage(run: Run, engine: Engine, stage: Stage, *, progress: bool) -> None:

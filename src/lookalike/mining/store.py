@@ -35,6 +35,7 @@ logger = logging.getLogger("lookalike")
 NOTE = "done.json"
 FORMAT = 2  # 1 had no checksums
 STORE = re.compile(r"(document|query)-[0-9a-f]{24}")  # names of a store's folder
+STATISTICS = re.compile(r"statistics-[0-9a-f]{24}-.*")  # names of files that codes depend on
 
 
 class Store:
@@ -190,7 +191,9 @@ class Store:
 
 
 def remove_stores(folder: Path, *, only_empty: bool = False) -> None:
-    """Remove the stores in a folder, or those without a single chunk, and nothing else."""
+    """Remove stores and statistics from a folder, or only stores without a single chunk, and nothing else."""
     for path in folder.iterdir():
         if STORE.fullmatch(path.name) and not (only_empty and (path / NOTE).exists()):
             shutil.rmtree(path, ignore_errors=True)
+        elif STATISTICS.fullmatch(path.name) and not only_empty:
+            path.unlink(missing_ok=True)

@@ -16,6 +16,7 @@ from lookalike.mining.encoding import CrossEncoderScores, EncodedTexts, Encoder,
 from lookalike.mining.engines import Shard
 from lookalike.mining.engines.on_ray import OnRay
 from lookalike.mining.estimating import DryRun
+from lookalike.mining.fitting import text_fitting
 from lookalike.mining.formats import ShardWriter, make_dataset, make_rows, writing_rows
 from lookalike.mining.job import folder_or_temporary, held_job, settings_of
 from lookalike.mining.judging import Judge, likely_path, writing_likely
@@ -25,13 +26,14 @@ from lookalike.mining.reading import about, read_once
 from lookalike.mining.run import Run
 from lookalike.mining.same import excluded_texts
 from lookalike.mining.sources import check_prompts, load_model, load_models
-from lookalike.mining.stages import complete
+from lookalike.mining.stages import complete, fitted
 from lookalike.mining.store import Store
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
+    from lookalike.hashing import ScalarHasher
     from lookalike.mining import Search, Selection
     from lookalike.mining.encoding import Prompt
     from lookalike.mining.engines import Engine
@@ -134,14 +136,16 @@ class TextMining:
             self.selection, self.filters, self.search, pairs.most_rows, scored_by, judge, encoder.similarity
         )
         block = default_block(len(pairs.queries)) if self.block is None else self.block
-        cells = job.cells(self.search, pipeline.shortlist, block)
+        hasher = self._hasher(stores, pairs, encoder, stack)
+        scheme = None if hasher is None else hasher.scheme.identity
+        cells = job.cells(self.search.settings(), scheme, pipeline.shortlist, block)
         for kind, texts in (("document", pairs.corpus), ("query", pairs.queries)):
             prompt = self.prompts[kind]
-            self.sides.append(EncodedTexts(kind, texts, encoder, prompt, self.search, stores, cells, block))
+            self.sides.append(EncodedTexts(kind, texts, encoder, prompt, self.search, stores, cells, block, hasher))
         scorers = [None if each is None else identify(each) for each in (cross_encoder, judge and judge.given)]
         return Run(
             folder=cells,
-            finished=job.cells(settings_of(pipeline), block, self.layout, *scorers, self.judge_margin),
+            finished=job.cells(settings_of(pipeline), scheme, block, self.layout, *scorers, self.judge_margin),
             grid=Grid(len(pairs.queries), len(pairs.corpus), itself=False, encodes=True, block=block),
             sides={side.side: side for side in self.sides},
             pipeline=pipeline,
@@ -150,7 +154,16 @@ class TextMining:
             exclude=exclude,
             device=self.device if isinstance(self.engine, OnRay) else str(encoder.model.device),
             writer=None if self.output is None or self.output.suffix else ShardWriter(self.layout, pairs),
+            scalar=hasher,
         )
+
+    def _hasher(self, stores: Path, pairs: PairFiles, encoder: Encoder, stack: ExitStack) -> ScalarHasher | None:
+        """Fit codes of several bits to a sample of the texts; None for signs, and where nothing is to be encoded."""
+        if not self.search.is_scalar or isinstance(self.engine, DryRun):
+            return None
+        stack.enter_context(self.engine.connected())
+        fitting = text_fitting(stores, pairs.corpus, encoder, self.prompts["document"], self.search.length)
+        return fitted(fitting, self.engine, progress=self.verbose)
 
     def _write(self, output: Path, run: Run, pairs: PairFiles, began: float) -> tuple[Summary, int]:
         """Write rows and everything beside them; return the summary and the number of rows."""

@@ -6,7 +6,7 @@ import logging
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
-from lookalike.mining import Search, Selection, Strategy
+from lookalike.mining import Code, Rescore, Search, Selection, Strategy
 from lookalike.mining.engines import checked_engine
 from lookalike.mining.formats import Layout, has_folders, output_suffixes
 from lookalike.mining.models import as_model
@@ -60,8 +60,9 @@ def mine_hard_negatives(
     as_triplets: bool | None = None,
     margin: float | None = None,
     *,
-    bits: int = 512,
-    rescore: bool = True,
+    bits: int | None = None,
+    code: Code | None = None,
+    rescore: Rescore = "floats",
     oversampling: int | None = None,
     seed: int | None = None,
     same: Any = None,
@@ -78,7 +79,8 @@ def mine_hard_negatives(
 
     Arguments, columns, rows and their order are those of sentence-transformers; the arguments after `margin` are new.
     Embeddings are hashed as they leave the model, a few thousand at a time, and the corpus never exists as floats in
-    memory. The bits find a shortlist, and its floats, which are kept in a file, give its order and its scores.
+    memory. The bits find a shortlist, and its floats, which are kept in a file, give its order and its scores; or with
+    `rescore="codes"` the codes do.
 
     Args:
         dataset: A `datasets.Dataset` of pairs, a stream of Hugging Face, or files: a .jsonl, .json, .parquet, .tsv or
@@ -114,9 +116,11 @@ def mine_hard_negatives(
             run with the same model and texts encodes nothing. One process at a time may add to it.
         as_triplets: Deprecated; pass `output_format` "triplet" or "n-tuple" instead.
         margin: Deprecated; pass `absolute_margin` instead.
-        bits: Length of the codes, a multiple of 8.
-        rescore: Score a shortlist with floats. Otherwise no floats are kept, and a score is the cosine that a Hamming
-            distance h implies, cos(pi * h / bits).
+        bits: Length of the codes, a multiple of 8; by default 512, or 1024 if codes score.
+        code: What the bits hold: "signs", one bit per rotated dimension, or "scalar", several bits for each principal
+            component, for which a sample of 4,096 texts is encoded first; by default signs, or scalar if codes score.
+        rescore: Score a shortlist with "floats"; or everything by "codes", and no floats are kept. A score is then the
+            cosine that two codes imply: for signs at a Hamming distance h, cos(pi * h / bits).
         oversampling: Length of the shortlist, in multiples of the candidates considered; by default 4, and at least 64
             candidates.
         seed: Seed of random sampling; by default Python's global generator, as in sentence-transformers.
@@ -182,7 +186,9 @@ def mine_hard_negatives(
         relative_margin=relative_margin,
     )
     filters.check_room(num_negatives, "num_negatives")
-    search = Search(bits=bits, rescore=rescore, oversampling=oversampling)
+    search = Search(bits=bits, code=code, rescore=rescore, oversampling=oversampling)
+    if oversampling is not None and not search.keeps_floats:
+        raise ValueError('oversampling sets the length of the shortlist, but rescore="codes" needs none for texts.')
     checked_positive("faiss_batch_size", faiss_batch_size)
     if include_positives and output_format != "n-tuple":
         logger.warning("include_positives gives n-tuples, as only their order tells positives from negatives.")

@@ -19,6 +19,8 @@ from lookalike.utils.tensors import checked_codes
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from lookalike.hashing import Scheme
+
 MOST_IDS = 1 << 40
 
 
@@ -33,12 +35,13 @@ def streamed_topk(
     backend: str = "auto",
     limits: Any = None,
     narrow: bool = False,
+    scheme: Scheme | None = None,
 ) -> Neighbours:
     """Find the k codes nearest to each query, exactly, in a reference that arrives in pages.
 
-    The answer is that of `hamming_topk` on all pages together. The k-th distance so far limits the search of the next
-    page. While one page is searched, a thread reads the next one and copies it to the device; no more than two are in
-    memory.
+    The answer is that of `hamming_topk` on all pages together or, with a scheme, of `scalar_topk`. The k-th distance so
+    far limits the search of the next page. While one page is searched, a thread reads the next one and copies it to the
+    device; no more than two are in memory.
 
     Args:
         query: Packed codes, uint8 `[q, bits / 8]`. They stay on the device.
@@ -51,6 +54,7 @@ def streamed_topk(
         backend: As for `hamming_topk`.
         limits: The largest distance that counts, per query.
         narrow: Whether indices are int32 rather than int64.
+        scheme: What reads codes of several bits per dimension; sign codes have none.
 
     Returns:
         `Neighbours(distances, indices)`, `[q, k]`, on the device of the search.
@@ -69,7 +73,7 @@ def streamed_topk(
     query = checked_codes("query", query)
     query = query.to(query.device if device is None else device)
     labels = (query_labels, None if query_labels is None else torch.empty(0, dtype=torch.int64))
-    request = checked_request(query, query[:0], k, labels, limits=limits, narrow=narrow)
+    request = checked_request(query, query[:0], k, labels, limits=limits, narrow=narrow, scheme=scheme)
     if exclude is not None:
         exclude = checked_lists("exclude", exclude, len(query), MOST_IDS, query.device)
     absent = torch.full((len(query), request.k), -1, dtype=torch.int32, device=query.device)

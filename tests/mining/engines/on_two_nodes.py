@@ -29,6 +29,12 @@ def main(folder):
     nodes = Nodes()
     checks = {
         "rows": lambda: mine_rows(folder / "x.npy", folder / "ray" / "rows.npy", engine=nodes.engine()),
+        "codes of rows": lambda: mine_rows(
+            folder / "x.npy", folder / "ray" / "codes.npy", engine=nodes.engine(), rescore="codes"
+        ),
+        "codes of texts": lambda: mine_texts(
+            folder / "pairs.jsonl", folder / "ray" / "codes", engine=nodes.engine(), rescore="codes"
+        ),
         "a node lost while rows are searched": lambda: nodes.losing_one(
             folder, "search", mine_rows, folder / "x.npy", folder / "ray" / "lost.npy"
         ),

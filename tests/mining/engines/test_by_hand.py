@@ -28,12 +28,14 @@ def inputs(tmp_path_factory):
     return folder
 
 
-@pytest.fixture(params=["rows", "texts", "few"])
+@pytest.fixture(params=["rows", "texts", "few", "codes of rows", "codes of texts"])
 def work(request, inputs):
     """What to mine, from what, and how; with few blocks, shards share out the columns of a row of cells."""
     kinds = {
         "rows": (mine_rows, "x.npy", "out.npy", {}),
         "texts": (mine_texts, "pairs.jsonl", "out.jsonl", {"relative_margin": 0.01}),
+        "codes of rows": (mine_rows, "x.npy", "out.npy", {"rescore": "codes"}),
+        "codes of texts": (mine_texts, "pairs.jsonl", "out.jsonl", {"rescore": "codes", "bits": 128}),
         "few": (mine_rows, "few.npy", "out.npy", {"reference": str(inputs / "x.npy")}),
     }
     function, source, output, options = kinds[request.param]
@@ -95,7 +97,8 @@ def test_side_by_side_no_cell_is_done_twice(work, tmp_path):
     done = [line for line in log.read_text().splitlines() if not line.startswith("hash")]
     assert len(done) == len(set(done)) >= 8
     if function is mine_texts:
-        assert len(encoded(seen)) == 126
+        sampled = 64 if "rescore" in options else 0  # which one shard encodes, to fit codes to
+        assert len(encoded(seen)) == sampled + 126
 
 
 def _logged(log, function, source, output, options):

@@ -81,6 +81,16 @@ def test_rows_are_mined_as_in_one_process(folder, done, tmp_path):
     assert not (folder / "ray" / "rows.npy.cache").exists()
 
 
+def test_codes_alone_are_fitted_once_and_mined_as_in_one_process(folder, done, tmp_path):
+    assert done("codes of rows")
+    assert done("codes of texts")
+    mine_rows(folder / "x.npy", tmp_path / "codes.npy", rescore="codes")
+    mine_texts(folder / "pairs.jsonl", tmp_path / "codes", rescore="codes")
+    names = ["codes.npy", "codes.scores.npy"]
+    assert [(folder / "ray" / name).read_bytes() for name in names] == [(tmp_path / n).read_bytes() for n in names]
+    assert rows_of(folder / "ray" / "codes") == rows_of(tmp_path / "codes")
+
+
 def test_a_node_that_is_lost_in_the_middle_changes_nothing(folder, done, tmp_path):
     assert done("a node lost while rows are searched")
     mine_rows(folder / "x.npy", tmp_path / "lost.npy")

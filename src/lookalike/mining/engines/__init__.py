@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from lookalike.mining import Selection
     from lookalike.mining.cells import Cell
+    from lookalike.mining.fitting import Fitting
     from lookalike.mining.run import Run
 
 
@@ -20,7 +21,7 @@ class Engine(ABC):
     """Does cells of one stage, those it owns, in any order. Cells may be done twice: their files come out the same."""
 
     @abstractmethod
-    def each(self, run: Run, cells: Sequence[Cell], advance: Callable[[float], None]) -> Iterator[Cell]:
+    def each(self, run: Run | Fitting, cells: Sequence[Cell], advance: Callable[[float], None]) -> Iterator[Cell]:
         """Do cells, and yield each when its file is there; `advance` by the size of each, in as many steps as known."""
 
     def owns(self, run: Run, cell: Cell) -> bool:  # noqa: ARG002
@@ -36,7 +37,7 @@ class Engine(ABC):
 class InProcess(Engine):
     """Does one cell after another in this process."""
 
-    def each(self, run: Run, cells: Sequence[Cell], advance: Callable[[float], None]) -> Iterator[Cell]:
+    def each(self, run: Run | Fitting, cells: Sequence[Cell], advance: Callable[[float], None]) -> Iterator[Cell]:
         """Do cells, and yield each when its file is there."""
         for cell in cells:
             run.do(cell, advance)
@@ -78,7 +79,7 @@ class Shard(Engine):
     def __str__(self) -> str:
         return f"{self.number}/{self.of}"
 
-    def each(self, run: Run, cells: Sequence[Cell], advance: Callable[[float], None]) -> Iterator[Cell]:
+    def each(self, run: Run | Fitting, cells: Sequence[Cell], advance: Callable[[float], None]) -> Iterator[Cell]:
         """Do cells, and yield each when its file is there."""
         yield from InProcess().each(run, cells, advance)
 
@@ -96,7 +97,7 @@ class Shard(Engine):
 class Merge(Engine):
     """Finishes the queries that shards have searched, as far as they have not; every other cell is theirs."""
 
-    def each(self, run: Run, cells: Sequence[Cell], advance: Callable[[float], None]) -> Iterator[Cell]:
+    def each(self, run: Run | Fitting, cells: Sequence[Cell], advance: Callable[[float], None]) -> Iterator[Cell]:
         """Do cells, and yield each when its file is there."""
         return InProcess().each(run, cells, advance)
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from lookalike.mining.cells import Cell
+    from lookalike.mining.fitting import Fitting
     from lookalike.mining.run import Run
 
 RETRIES = 10  # of a cell whose worker is lost; a cell that fails by itself is not repeated
@@ -77,7 +78,7 @@ class OnRay(Engine):
         finally:
             ray.shutdown()
 
-    def each(self, run: Run, cells: Sequence[Cell], advance: Callable[[float], None]) -> Iterator[Cell]:
+    def each(self, run: Run | Fitting, cells: Sequence[Cell], advance: Callable[[float], None]) -> Iterator[Cell]:
         """Do cells on the cluster, and yield each when its file is there.
 
         Raises:
@@ -254,7 +255,7 @@ def _do(cell: Cell, key: str, kept: list[Any], cpus: int, where: str) -> None:
             return
 
 
-def _check_nodes(run: Run) -> None:
+def _check_nodes(run: Run | Fitting) -> None:
     """Check that every node sees the folder of the run.
 
     Raises:
