@@ -23,6 +23,7 @@ MIDDLE = 127.5  # of a byte
 FACTOR_STEPS = MIDDLE / math.log2(LARGEST_FACTOR / FACTOR_ONE)  # of the factor's byte, in which a factor doubles
 OFFSET_RANGE = 4  # standard deviations that a byte for the offset reaches to either side
 LARGEST_SHIFT = 30
+GRID = 2.0**-30  # of components that levels are multiplied by: sums of 7 + 30 bits stay below the 53 of float64
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,13 +64,20 @@ class Encoder:
         return torch.cat([header, pack_bits(torch.cat(bits, 1).bool())], 1), torch.isfinite(z).all(1)
 
     def decode(self, codes: Tensor, scheme: Scheme) -> Tensor:
-        """Return the directions that packed codes stand for, float32 [n, dim]."""
+        """Return the directions that packed codes stand for, float32 [n, dim]: the same ones in any company of rows.
+
+        Levels are small integers and components are rounded to `GRID`, so float64 holds every sum exactly, in whatever
+        order a matrix product adds up.
+        """
         integers = scheme.unpack(codes)
-        factors = integers.factors[:, None] * (self.unit / FACTOR_ONE)
-        centred = (integers.values * factors) @ self.rows
+        values, rows = integers.values.double(), _on_grid(self.rows)
+        factors = integers.factors[:, None].double() * (self.unit / FACTOR_ONE)
+        mean = self.mean.double()
         # The offset knows the part along the mean better than the rounded components do.
-        along_mean = (codes[:, 1].float() - MIDDLE) * self.offset_unit - centred @ self.mean
-        return centred + self.mean * (1 + along_mean / (self.mean @ self.mean).clamp(min=1e-12))[:, None]
+        along_mean = (codes[:, 1:2].double() - MIDDLE) * self.offset_unit
+        along_mean -= (values @ _on_grid(rows @ mean)[:, None]) * factors
+        decoded = (values @ rows) * factors + mean * (1 + along_mean / (mean @ mean).clamp(min=1e-12))
+        return decoded.float()
 
     def state_dict(self) -> dict[str, Any]:
         """Return the fields by name."""
@@ -126,6 +134,11 @@ def fitted(spectrum: Spectrum, bits: int, seed: int) -> tuple[Scheme, Encoder]:
     tensors = encoder.rows, encoder.start, encoder.mean, *thresholds
     identity = digest(bits, groups, shift, offset_unit, *tables, *tensors)
     return Scheme(bits, tuple(groups), *tables, shift, identity), encoder
+
+
+def _on_grid(x: Tensor) -> Tensor:
+    """Round to multiples of `GRID`, float64."""
+    return (x.double() / GRID).round() * GRID
 
 
 def _is_float(table: Any, shape: list[int]) -> bool:
