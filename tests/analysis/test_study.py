@@ -2,11 +2,12 @@ import numpy as np
 import pytest
 import torch
 
-from lookalike.analysis import CODE_METHODS, analyze
+from lookalike.analysis import CODE_METHODS, analyze, overlap
 from lookalike.analysis import study as module
 from lookalike.data.synthetic import clustered_embeddings
-from lookalike.hashing import SignHasher
+from lookalike.hashing import ScalarHasher, SignHasher
 from lookalike.negatives import hard_negatives
+from lookalike.search import scalar_topk
 from lookalike.search.cosine import cosine_topk
 
 
@@ -58,8 +59,30 @@ def test_every_method_is_there_as_far_as_it_goes(result):
     lengths = {method: [row["bits"] for row in rows(result, method)] for method in CODE_METHODS}
     assert lengths["lsh"] == [32, 64, 256]
     assert lengths["pca-sign"] == lengths["incremental pca-sign"] == [32, 64]  # no more than dimensions
+    assert lengths["scalar"] == [32, 64, 256]
     assert rows(result)[0]["compression"] == 64  # float32 of 64 dimensions against 32 bits
     assert sum(result["histogram"]["exact"]) == sum(result["histogram"]["lsh"]["64"]) == 400 * 20
+
+
+def test_codes_of_several_bits_find_more_than_signs(embeddings, result):
+    x, labels = embeddings
+    for scalar, signs in zip(rows(result, "scalar"), rows(result), strict=True):
+        assert scalar["overlap"]["low"] > signs["overlap"]["high"]
+        assert scalar["similarity"] > signs["similarity"]
+        assert (scalar["bytes"], scalar["compression"]) == (signs["bytes"], signs["compression"])
+    shorter = analyze(x, labels, bits=(16, 32), k=20, anchors=50, methods=("lsh", "scalar"))
+    assert [row["bits"] for row in rows(shorter, "scalar")] == [32]  # 16 bits would be the header alone
+
+
+def test_codes_of_several_bits_are_those_of_their_hasher(embeddings):
+    x, labels = embeddings
+    hasher = ScalarHasher(64, 96)
+    hasher.update(x)
+    codes = hasher.encode(x)
+    found = scalar_topk(codes, codes, 20, query_labels=labels).indices
+    true = cosine_topk(x, x, 20, query_labels=labels, reference_labels=labels).indices
+    result = analyze(x, labels, bits=(96,), k=20, anchors=3000, methods=("scalar",))
+    assert rows(result, "scalar")[0]["overlap"]["mean"] == pytest.approx(float(overlap(found, true).mean()), abs=1e-3)
 
 
 def test_the_random_floor(embeddings, monkeypatch):

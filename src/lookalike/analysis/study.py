@@ -10,9 +10,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lookalike.analysis.kinds import CODE_METHODS, PRINCIPAL, chunks, make_codes, normalized_rows
+from lookalike.analysis.kinds import CODE_METHODS, Codes, chunks, make_codes, normalized_rows, possible_lengths
 from lookalike.analysis.measures import NEIGHBOURS, bound_usage, overlap, positional_distance
-from lookalike.search import hamming_topk, load_kernel, search_backend
+from lookalike.hashing import ScalarCodes
+from lookalike.search import hamming_topk, load_kernel, scalar_topk, search_backend
 from lookalike.utils.checks import check_choice, checked_bits, checked_positive
 from lookalike.utils.progress import progress_bar
 from lookalike.utils.tensors import checked_labels
@@ -70,21 +71,20 @@ def analyze(
     values = torch.arange(n) if labels is None else checked_labels("labels", labels, n)
     generator = torch.Generator().manual_seed(seed)
     chosen = torch.randperm(n, generator=generator)[: min(anchors, n)].sort().values
-    work = {(method, b): _Tally() for method in methods for b in lengths if method not in PRINCIPAL or b <= dim}
+    work = {(method, b): _Tally() for method in methods for b in possible_lengths(method, lengths, dim)}
     exact = _Tally()
     edges = torch.linspace(-1, 1, BINS + 1)
     with progress_bar("analysing", len(work) + len(methods) + 1, shown=progress) as bar:
-        tables: dict[str, Tensor] = {}
+        tables: dict[str, dict[int, Codes]] = {}
         for method in methods:
-            longest = max((b for m, b in work if m == method), default=0)
-            if longest:
-                tables[method] = make_codes(method, x, longest, seed)
+            tables[method] = make_codes(method, x, possible_lengths(method, lengths, dim), seed)
             bar.advance(1)
         load_kernel()  # before anything is timed
         found, backend = {}, ""
         for (method, b), tally in work.items():
-            codes = tables[method][:, : b // 8].contiguous()
-            backend = search_backend(codes[chosen], codes, k)
+            codes = tables[method][b]
+            if isinstance(codes, Tensor):
+                backend = search_backend(codes[chosen], codes, k)
             found[method, b], tally.seconds = _searched(codes, chosen, values, k)
             bar.advance(1)
         step = max(1, ANCHORS_AT_A_TIME_BYTES // (4 * n))
@@ -179,10 +179,11 @@ def _interval(values: Tensor) -> dict[str, float]:
     return {"mean": mean, "low": mean - half, "high": mean + half}
 
 
-def _searched(codes: Tensor, anchors: Tensor, labels: Tensor, k: int) -> tuple[Tensor, float]:
+def _searched(codes: Codes, anchors: Tensor, labels: Tensor, k: int) -> tuple[Tensor, float]:
+    search: Any = scalar_topk if isinstance(codes, ScalarCodes) else hamming_topk
     queries = codes[anchors]
     began = time.perf_counter()
-    found = hamming_topk(queries, codes, k, query_labels=labels[anchors], reference_labels=labels).indices
+    found: Tensor = search(queries, codes, k, query_labels=labels[anchors], reference_labels=labels).indices
     return found, time.perf_counter() - began
 
 

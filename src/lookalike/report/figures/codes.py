@@ -20,6 +20,7 @@ METHOD_STYLES = {
     "gaussian rows": ("Gaussian rows", "c-gaussian"),
     "pca-sign": ("PCA-sign", "c-pca"),
     "incremental pca-sign": ("incremental PCA", "c-ipca"),
+    "scalar": ("several bits", "c-scalar"),
 }
 
 
@@ -29,8 +30,7 @@ def overlap_by_bits(analysis: Analysis) -> Figure | None:
         {(row.method, row.bits): row.overlap for row in analysis.rows if row.overlap is not None},
         analysis.random_overlap,
         "Overlap by bits",
-        "Fraction of the nearest by Hamming distance that are also the nearest by cosine; bars are confidence "
-        "intervals.",
+        "Fraction of the nearest by code that are also the nearest by cosine; bars are confidence intervals.",
         FRACTIONS,
         percent,
     )
@@ -46,7 +46,7 @@ def positional_distance_by_bits(analysis: Analysis) -> Figure | None:
         },
         analysis.random_positional_distance,
         "Positional distance by bits",
-        "Mean difference between ranks by Hamming distance and by cosine; lower is better.",
+        "Mean difference between ranks by code and by cosine; lower is better.",
         PLAIN,
         thousands,
         log=True,
