@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks import epoch_share, installing, layout, options, rank_tables, record, scale
+from benchmarks import code_tables, epoch_share, installing, layout, options, rank_tables, record, scale
 from benchmarks.markdown import markdown
 from benchmarks.quality.shown import SHOWN_TABLES
 from lookalike.training.comparison_results import HEADINGS, ZERO_SHOT, ComparisonResult, ComparisonRow
@@ -570,6 +570,7 @@ TABLES: dict[str, Callable[[], str]] = {
     **scale.TABLES,
     **epoch_share.TABLES,
     **rank_tables.TABLES,
+    **code_tables.TABLES,
 }
 
 

@@ -25,9 +25,11 @@ WRITERS = {
     "kill_ranks": ["main"],
     "kill_train": ["main"],
     "mine": ["main"],
+    "mine_codes": ["main"],
     "mine_million": ["main"],
     "msmarco": ["main"],
     "observe": ["main"],
+    "overlap": ["main"],
     "plan": ["main"],
     "profile_gpu": ["main"],
     "quality.__main__": ["tables"],
@@ -35,6 +37,7 @@ WRITERS = {
     "search_gpu": ["main"],
     "search_gpu_codes": ["main"],
     "search_gpu_scalar": ["main"],
+    "search_scalar": ["main"],
     "search_streamed": ["main"],
 }
 
@@ -115,7 +118,7 @@ def test_a_missing_device_is_said_before_anything_is_announced(run_here):
 
 @pytest.mark.parametrize(("module", "names"), WRITERS.items())
 def test_every_benchmark_takes_the_same_options(module, names):
-    if module == "search":
+    if module in ("search", "search_scalar", "overlap"):
         pytest.importorskip("faiss")
     for name in names:
         parameters = inspect.signature(getattr(importlib.import_module(f"benchmarks.{module}"), name)).parameters
@@ -127,6 +130,7 @@ def test_every_benchmark_is_known_here():
     scripts = {path.stem for path in record.RESULTS.parent.glob("*.py")} | {"quality.__main__"}
     assert scripts - set(WRITERS) == {
         "__init__",
+        "code_tables",
         "embedded",
         "epoch_share",
         "gpu_tests",
@@ -135,6 +139,7 @@ def test_every_benchmark_is_known_here():
         "markdown",
         "mps",
         "options",
+        "overlap_figure",
         "rank_tables",
         "record",
         "scale",
