@@ -23,7 +23,8 @@ MIDDLE = 127.5  # of a byte
 FACTOR_STEPS = MIDDLE / math.log2(LARGEST_FACTOR / FACTOR_ONE)  # of the factor's byte, in which a factor doubles
 OFFSET_RANGE = 4  # standard deviations that a byte for the offset reaches to either side
 LARGEST_SHIFT = 30
-GRID = 2.0**-30  # of components that levels are multiplied by: sums of 7 + 30 bits stay below the 53 of float64
+DECODING_GRID = 2.0**-30  # of components that levels are multiplied by: sums of 7 + 30 bits stay below float64's 53
+ENCODING_GRID = 2.0**-26  # of directions and components, whose products have 52 bits; no sum of them exceeds 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,18 +46,24 @@ class Encoder:
         return replace(self, **moved, thresholds=tuple(each.to(device) for each in self.thresholds))
 
     def encode(self, x: Tensor, scheme: Scheme) -> tuple[Tensor, Tensor]:
-        """Encode rows of any float dtype: packed codes, and bool [n], whether a row is finite."""
-        unit = directions(x).float()
-        z = unit @ self.rows.T - self.start
+        """Encode rows of any float dtype: packed codes, and bool [n], whether a row is finite.
+
+        A code does not depend on the rows beside it: directions and components are rounded to `ENCODING_GRID`, so
+        float64 holds every sum exactly. Otherwise the rounding of a product, which differs with the number of rows,
+        would decide in directions that the data do not extend in, where every row lies on the middle threshold.
+        """
+        unit = _on_grid(directions(x), ENCODING_GRID)
+        z = unit @ _on_grid(self.rows, ENCODING_GRID).T - self.start
         bits, values = [], []
         for (width, _, levels, place), thresholds in zip(scheme.fields(), self.thresholds, strict=True):
-            number = torch.bucketize(z[:, place].contiguous(), thresholds, out_int32=True)
+            number = torch.bucketize(z[:, place].contiguous(), thresholds.double(), out_int32=True)
             values.append(levels[number])
             shifts = torch.arange(width, dtype=torch.int32, device=x.device)
             bits.append(((number.unsqueeze(-1) >> shifts) & 1).flatten(1))
-        lengths = torch.cat(values, 1).float().norm(dim=1).clamp(min=1) * self.unit
+        lengths = torch.cat(values, 1).double().norm(dim=1).clamp(min=1) * self.unit
         factors = (MIDDLE + FACTOR_STEPS * torch.log2(z.norm(dim=1) / lengths)).nan_to_num(0).round().clamp(0, 255)
-        along_mean = (unit @ self.mean - self.mean @ self.mean) / max(self.offset_unit, 1e-30)
+        mean = self.mean.double()
+        along_mean = (unit @ mean - mean @ mean) / max(self.offset_unit, 1e-30)
         offsets = (MIDDLE + along_mean).nan_to_num(0).round().clamp(0, 255)
         header = torch.stack([factors, offsets], dim=1).to(torch.uint8)
         padding = scheme.bits - 8 * HEADER - sum(part.shape[1] for part in bits)
@@ -66,16 +73,16 @@ class Encoder:
     def decode(self, codes: Tensor, scheme: Scheme) -> Tensor:
         """Return the directions that packed codes stand for, float32 [n, dim]: the same ones in any company of rows.
 
-        Levels are small integers and components are rounded to `GRID`, so float64 holds every sum exactly, in whatever
-        order a matrix product adds up.
+        Levels are small integers and components are rounded to `DECODING_GRID`, so float64 holds every sum exactly, in
+        whatever order a matrix product adds up.
         """
         integers = scheme.unpack(codes)
-        values, rows = integers.values.double(), _on_grid(self.rows)
+        values, rows = integers.values.double(), _on_grid(self.rows, DECODING_GRID)
         factors = integers.factors[:, None].double() * (self.unit / FACTOR_ONE)
         mean = self.mean.double()
         # The offset knows the part along the mean better than the rounded components do.
         along_mean = (codes[:, 1:2].double() - MIDDLE) * self.offset_unit
-        along_mean -= (values @ _on_grid(rows @ mean)[:, None]) * factors
+        along_mean -= (values @ _on_grid(rows @ mean, DECODING_GRID)[:, None]) * factors
         decoded = (values @ rows) * factors + mean * (1 + along_mean / (mean @ mean).clamp(min=1e-12))
         return decoded.float()
 
@@ -136,9 +143,9 @@ def fitted(spectrum: Spectrum, bits: int, seed: int) -> tuple[Scheme, Encoder]:
     return Scheme(bits, tuple(groups), *tables, shift, identity), encoder
 
 
-def _on_grid(x: Tensor) -> Tensor:
-    """Round to multiples of `GRID`, float64."""
-    return (x.double() / GRID).round() * GRID
+def _on_grid(x: Tensor, grid: float) -> Tensor:
+    """Round to multiples of `grid`, float64."""
+    return (x.double() / grid).round() * grid
 
 
 def _is_float(table: Any, shape: list[int]) -> bool:
