@@ -21,6 +21,7 @@ LONGER = ("--epochs", "16", *QUICK[2:])
 OTHERS = {  # a value for every setting that is not its default, and fits the others
     "sampler": "lsh",
     "bits": "auto",
+    "code": "scalar",
     "center": 0.5,
     "target_overlap": 0.4,
     "epochs": 2,
@@ -203,7 +204,7 @@ def test_the_help_shows_the_defaults_of_a_data_set(run_here):
     ("arguments", "sentence"),
     [
         (("--sampler", "lhs"), "there is no sampler 'lhs' among random, batchhard, full, incremental, lsh, lsh:BITS"),
-        (("--sampler", "incremental:64"), "'incremental:64' is not a sampler: only lsh takes a number of bits"),
+        (("--sampler", "incremental:64"), "'incremental:64' is not a sampler: only lsh and scalar take a number"),
         (("--baseline", "hard"), "there is no sampler 'hard'"),
         (("glyps",), "there is no data set 'glyps'"),
         (("sop", "--model", "convnet"), "sop is read from a"),

@@ -253,7 +253,7 @@ def test_any_thread_may_go_first(monkeypatch, folder, name, n, k, deviations, ca
     monkeypatch.setattr(emulator.EmulatedKernels, "backwards", True)
     asked = awkward(name, n, 128, k)
     plan = cuda_plan.make_plan(70, n, k, asked.memory or 1 << 20)
-    monkeypatch.setattr(cuda, "DEVIATIONS", deviations)
+    monkeypatch.setattr(cuda_plan, "DEVIATIONS", deviations)
     monkeypatch.setattr(cuda_plan, "make_plan", lambda *_: plan)
     assert_same(cuda._Search(asked).run(), plain.topk(asked))
 
