@@ -72,7 +72,7 @@ class ScalarHasher:
     6, or none. The kept components are rotated at random among those of equal width, rounded to the best levels for a
     normal distribution, and followed by two bytes per vector that correct its length and its place along the mean.
     Everything counts towards `bits`, so codes cost what sign codes of the same length do. They tell more: on real
-    embeddings, half to a quarter of the bits find as many of the true neighbours.
+    embeddings, half of the bits or fewer find as many of the true neighbours.
 
     Codes of other lengths must be encoded anew; they are not nested.
 

@@ -38,7 +38,7 @@ class LSHBatchSampler(EpochBatchSampler):
             for one epoch. Signs are kept in codes of `max_bits`, of which a prefix is searched; codes of several bits
             have the chosen length from the next epoch on. The attribute `bits` says what is in use, `plan` why.
         code: "signs", one bit per rotated dimension as in the paper, or "scalar", several bits for each principal
-            component, which find as many of the true neighbours with half to a quarter of the bits. What components
+            component, which find as many of the true neighbours with half of the bits or fewer. What components
             there are is learned from the embeddings of the epoch before; the first epoch writes signs, unless there is
             a warm start. With bits="auto" also "auto": whichever kind is predicted to take fewer bits.
         max_bits: The longest codes that "auto" may choose.
