@@ -6,7 +6,7 @@ import itertools
 import re
 import subprocess
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import get_args
 
 import pytest
@@ -51,11 +51,11 @@ def test_settings_of_another_type(options):
 
 
 def test_strategies_by_name():
-    assert parse_strategy("lsh:auto") == {"sampler": "lsh", "bits": "auto"}
-    assert parse_strategy("lsh:128") == {"sampler": "lsh", "bits": 128}
+    assert parse_strategy("lsh:auto") == {"sampler": "lsh", "code": "signs", "bits": "auto"}
     assert parse_strategy("scalar") == {"sampler": "lsh", "code": "scalar"}
     for name in ("lsh:128", "scalar:128", "scalar:auto", "auto:auto"):
-        assert Settings(**parse_strategy(name)).strategy == name
+        for before in (Settings(), Settings(code="scalar", bits=64), Settings(code="auto", bits="auto")):
+            assert replace(before, **parse_strategy(name)).strategy == name
     for text in ("random:128", "random:auto", "lsh:many", "lsh:-8", "scalar:many"):
         with pytest.raises(ValueError, match="only lsh and scalar take a number of bits"):
             parse_strategy(text)
@@ -76,6 +76,7 @@ def test_settings_from_a_dictionary():
         ({"zzz": 1.0}, "there is no setting 'zzz'."),
         ({"sampler": "randm"}, "lsh:BITS, lsh:auto, scalar:BITS, scalar:auto and auto:auto; did you mean 'random'?"),
         ({"sampler": "scalar:64", "code": "signs"}, "sampler=scalar:64 and code=signs contradict each other"),
+        ({"sampler": "lsh:64", "code": "scalar"}, "sampler=lsh:64 and code=scalar contradict each other"),
         ({"sampler": "lsh:128", "bits": 64}, "sampler=lsh:128 and bits=64 contradict each other: set one of them."),
     ],
 )

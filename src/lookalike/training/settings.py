@@ -67,8 +67,8 @@ class Settings:
     """
 
     sampler: Sampler = "lsh"
-    """How to choose negatives: random, batchhard, full, incremental or lsh; on the command line and in files, lsh:BITS
-    and lsh:auto set the bits as well, and scalar:BITS, scalar:auto and auto:auto also the code."""
+    """How to choose negatives: random, batchhard, full, incremental or lsh; on the command line and in files, lsh:BITS,
+    lsh:auto, scalar:BITS, scalar:auto and auto:auto set code and bits as well, where lsh stands for signs."""
     bits: int | Literal["auto"] = 512
     """Code length, or "auto" to choose it after every epoch; ignored unless the sampler is "lsh"."""
     code: Code = "signs"
@@ -240,7 +240,7 @@ def parse_strategy(text: str) -> dict[str, Any]:
 
     Examples:
         >>> parse_strategy("lsh:128")
-        {'sampler': 'lsh', 'bits': 128}
+        {'sampler': 'lsh', 'code': 'signs', 'bits': 128}
         >>> parse_strategy("scalar:128")
         {'sampler': 'lsh', 'code': 'scalar', 'bits': 128}
     """
@@ -250,12 +250,12 @@ def parse_strategy(text: str) -> dict[str, Any]:
             f"there is no sampler {name!r} among {', '.join(SAMPLERS)}, lsh:BITS, lsh:auto, scalar:BITS, scalar:auto "
             f"and auto:auto{suggestion(name, [*SAMPLERS, *CODES])}"
         )
-    chosen = {"sampler": "lsh", "code": name} if name in CODES else {"sampler": name}
     if not bits:
-        return chosen
+        return {"sampler": "lsh", "code": name} if name in CODES else {"sampler": name}
     if name not in ("lsh", *CODES) or not (bits == "auto" or bits.isdigit()):
         raise ValueError(
             f"{text!r} is not a sampler: only lsh and scalar take a number of bits, as in lsh:512, or choose it, as in "
             "lsh:auto."
         )
-    return {**chosen, "bits": bits if bits == "auto" else int(bits)}
+    code = name if name in CODES else "signs"
+    return {"sampler": "lsh", "code": code, "bits": bits if bits == "auto" else int(bits)}
