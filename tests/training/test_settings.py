@@ -76,6 +76,7 @@ def test_settings_from_a_dictionary():
         ({"zzz": 1.0}, "there is no setting 'zzz'."),
         ({"sampler": "randm"}, "lsh:BITS, lsh:auto, scalar:BITS, scalar:auto and auto:auto; did you mean 'random'?"),
         ({"sampler": "scalar:64", "code": "signs"}, "sampler=scalar:64 and code=signs contradict each other"),
+        ({"sampler": "scalar:16"}, 'code="scalar" needs at least 32 bits, got 16; fewer take code="signs".'),
         ({"sampler": "lsh:64", "code": "scalar"}, "sampler=lsh:64 and code=scalar contradict each other"),
         ({"sampler": "lsh:128", "bits": 64}, "sampler=lsh:128 and bits=64 contradict each other: set one of them."),
     ],

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from lookalike.hashing import CENTER, ScalarCodes, ScalarHasher, SignHasher, pack_bits
 from lookalike.hashing.moments import Moments
-from lookalike.hashing.scalar import SHORTEST
+from lookalike.utils.checks import SHORTEST_CODE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -41,7 +41,7 @@ def normalized_rows(x: Any, which: Any) -> Tensor:
 def possible_lengths(method: str, lengths: Sequence[int], dim: int) -> list[int]:
     """Return the lengths that codes of this kind can have."""
     if method == SCALAR:
-        return [bits for bits in lengths if bits >= SHORTEST]
+        return [bits for bits in lengths if bits >= SHORTEST_CODE]
     return [bits for bits in lengths if bits <= dim or method not in PRINCIPAL]
 
 

@@ -12,13 +12,12 @@ from lookalike.hashing.encoder import Encoder, fitted
 from lookalike.hashing.moments import Moments, checked_sums
 from lookalike.hashing.scheme import Scheme
 from lookalike.hashing.signs import refuse_non_finite
-from lookalike.utils.checks import checked_bits, checked_positive
+from lookalike.utils.checks import SHORTEST_CODE, checked_bits, checked_positive
 from lookalike.utils.tensors import as_tensor, checked_codes
 
 if TYPE_CHECKING:
     from lookalike.hashing.moments import Spectrum
 
-SHORTEST = 32  # bits: the header's 16, and as many for the levels
 TILE_ELEMENTS = 1 << 21  # projections in memory at a time
 DEVICE_TILE_ELEMENTS = 1 << 26  # the same on a GPU, where small tiles would cost more launches than work
 
@@ -98,8 +97,8 @@ class ScalarHasher:
 
     def __init__(self, dim: int, bits: int, *, seed: int = 0) -> None:
         self.dim, self.bits, self.seed = checked_positive("dim", dim), checked_bits(bits), seed
-        if bits < SHORTEST:
-            raise ValueError(f"codes of several bits have at least {SHORTEST} bits, got {bits}; use a SignHasher.")
+        if bits < SHORTEST_CODE:
+            raise ValueError(f"codes of several bits have at least {SHORTEST_CODE} bits, got {bits}; use a SignHasher.")
         self.moments = Moments(dim)
         self._fitted: tuple[Scheme, Encoder] | None = None
 
@@ -151,7 +150,8 @@ class ScalarHasher:
             if self.moments.count == 0:
                 raise ValueError("codes of several bits need statistics: pass embeddings to update() before encode().")
             spectrum = self.moments.spectrum()
-        self._fitted = fitted(spectrum, self.bits, self.seed)
+        with torch.autocast("cpu", enabled=False):  # where the components are computed
+            self._fitted = fitted(spectrum, self.bits, self.seed)
         return self._fitted[0]
 
     @torch.no_grad()

@@ -10,7 +10,7 @@ import importlib
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from lookalike.utils.checks import check_choice, checked_bits, checked_integer, checked_positive
+from lookalike.utils.checks import check_choice, check_code_length, checked_bits, checked_integer, checked_positive
 
 if TYPE_CHECKING:
     from lookalike.mining.embeddings import MinedEmbeddings as MinedEmbeddings
@@ -60,7 +60,6 @@ CENTER = 0.5  # fraction of the mean to subtract before hashing; see docs/mining
 SAMPLED_TEXTS = 4096  # encoded before all others, to fit codes of several bits to
 OVERSAMPLING = {"floats": 4, "codes": 2}  # by what scores candidates; decoding is exact enough with fewer
 SHORTEST = {"floats": 64, "codes": 16}  # candidates on a shortlist, unless `oversampling` is set
-SHORTEST_CODE = 32  # bits of a code of several bits per dimension
 LENGTH = {"floats": 512, "codes": 1024}  # of codes in bits, by what scores candidates
 
 Code = Literal["signs", "scalar"]
@@ -117,10 +116,8 @@ class Search:
         if self.code is not None:
             check_choice("code", self.code, get_args(Code))
         check_choice("rescore", self.rescore, get_args(Rescore))
-        if checked_bits(self.length) < SHORTEST_CODE and self.is_scalar:
-            raise ValueError(
-                f'code="scalar" needs at least {SHORTEST_CODE} bits, got {self.length}; fewer take code="signs".'
-            )
+        checked_bits(self.length)
+        check_code_length("scalar" if self.is_scalar else "signs", self.length)
         if self.oversampling is not None:
             checked_positive("oversampling", self.oversampling)
             if self.rescore == "codes" and not self.is_scalar:

@@ -10,7 +10,6 @@ import torch
 
 from lookalike.analysis.bits import plan_from_codes, plan_scalar
 from lookalike.hashing.moments import Moments
-from lookalike.hashing.scalar import SHORTEST
 from lookalike.negatives.hard import hard_negatives_of
 from lookalike.negatives.spaces import space_of
 from lookalike.samplers import states
@@ -21,7 +20,7 @@ from lookalike.samplers.scalar_stream import ScalarStream
 from lookalike.samplers.streams import CodeStream
 from lookalike.search import search_device
 from lookalike.utils import ranks
-from lookalike.utils.checks import check_choice, checked_bits, checked_positive
+from lookalike.utils.checks import check_choice, check_code_length, checked_bits, checked_positive
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -74,8 +73,7 @@ class CodeMemory(Memory):
         if not 0 < target_overlap <= 1:
             raise ValueError(f"target_overlap must be above 0 and at most 1, got {target_overlap}.")
         self.bits = self.max_bits = checked_bits(max_bits if isinstance(bits, str) else bits)
-        if code != "signs" and self.bits < SHORTEST:
-            raise ValueError(f'code="{code}" needs at least {SHORTEST} bits, got {self.bits}; fewer take code="signs".')
+        check_code_length(code, self.bits)
         self.code = code
         self.target_overlap, self.k, self.center = target_overlap, checked_positive("k", k), center
         self._pairing, self._seed = pairing, seed

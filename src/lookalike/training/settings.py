@@ -9,7 +9,15 @@ from __future__ import annotations
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 
-from lookalike.utils.checks import MASKS, TEMPERATURES, Range, check_choice, checked_bits, checked_integer
+from lookalike.utils.checks import (
+    MASKS,
+    TEMPERATURES,
+    Range,
+    check_choice,
+    check_code_length,
+    checked_bits,
+    checked_integer,
+)
 from lookalike.utils.messages import suggestion
 
 if TYPE_CHECKING:
@@ -144,6 +152,7 @@ class Settings:
                 raise ValueError(
                     f'code="auto" chooses what takes fewer bits, so it needs bits="auto", got {self.bits}.'
                 )
+            check_code_length(self.code, self.bits)
         for name, low in (("epochs", 1), ("pairs_per_batch", 2), ("evaluate_every", 0), ("seed", 0)):
             checked_integer(name, getattr(self, name), low)
         if self.neighbourhood not in (None, "auto"):

@@ -42,6 +42,15 @@ def checked_bits(bits: Any) -> int:
     return length
 
 
+SHORTEST_CODE = 32  # bits of a code of several bits per dimension: the header's 16, and as many for the levels
+
+
+def check_code_length(code: str, bits: int) -> None:
+    """Check that a kind of codes can have this length; only signs can be shorter than `SHORTEST_CODE`."""
+    if code != "signs" and checked_bits(bits) < SHORTEST_CODE:
+        raise ValueError(f'code="{code}" needs at least {SHORTEST_CODE} bits, got {bits}; fewer take code="signs".')
+
+
 class Range(NamedTuple):
     """Numbers from `low` to `high`; each end may be left out.
 
