@@ -265,7 +265,7 @@ def places(state, path=()):
 
 
 @pytest.mark.parametrize("value", [None, "odd", -5, torch.full((2, 3), 99), {}])
-@pytest.mark.parametrize("kind", ["auto", "incremental", "random"])
+@pytest.mark.parametrize("kind", ["auto", "scalar", "incremental", "random"])
 def test_whatever_is_wrong_in_a_state_it_is_refused_whole_or_loads(kind, value):
     x = embeddings()
     saved, sampler = build(kind, paired=True), build(kind, paired=True)

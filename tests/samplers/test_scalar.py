@@ -192,7 +192,10 @@ def test_a_state_of_signs_is_refused():
     [
         (lambda state: state.pop("codebook"), "codebook"),
         (lambda state: state["codebook"].update(written={"dim": 3}), "written codes are not of the dimension"),
+        (lambda state: state["codebook"].pop("searched"), "searched codes are not of the dimension"),
         (lambda state: state["codebook"]["written"].pop("sums"), "written codes cannot be read"),
+        (lambda state: state["codebook"]["written"].pop("scheme"), "written codes .* have no scheme"),
+        (lambda state: state["codebook"]["written"].update(bits=2 * BITS), "written codes are longer than 64 bits"),
         (lambda state: state["embeddings"].update(moments=torch.zeros(3, 3)), "moments are not those"),
         (lambda state: state["embeddings"].update(renewed=torch.zeros(1)), "renewed"),
     ],

@@ -224,8 +224,11 @@ class ScalarHasher:
             ValueError: The state is of another dimension or length, or is not one.
         """
         for name in ("dim", "bits"):
-            if state.get(name) != getattr(self, name):
-                raise ValueError(f"the state is of a hasher with {name}={state.get(name)}, not {getattr(self, name)}.")
+            there = state.get(name)
+            if not isinstance(there, int) or there != getattr(self, name):
+                raise ValueError(f"the state is of a hasher with {name}={there}, not {getattr(self, name)}.")
+        if not isinstance(state.get("seed"), int):
+            raise ValueError("the state has no seed: it is damaged or from another version.")
         if not checked_sums(state.get("sums"), self.dim):
             raise ValueError("the state has no statistics: it is damaged or from another version.")
         found = None
@@ -234,7 +237,7 @@ class ScalarHasher:
             found = scheme, Encoder.from_state(state.get("encoder"), scheme, self.dim)
             if scheme.bits != self.bits:
                 raise ValueError(f"the state holds a scheme of {scheme.bits} bits, not {self.bits}: it is damaged.")
-        self.seed, self.moments = state.get("seed", self.seed), Moments.of(state["sums"].clone())
+        self.seed, self.moments = state["seed"], Moments.of(state["sums"].clone())
         self._fitted = found
 
     def _on(self, device: torch.device) -> tuple[Scheme, Encoder]:

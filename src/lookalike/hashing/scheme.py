@@ -129,7 +129,8 @@ class Scheme:
             scheme = cls(**{**state, "groups": tuple((int(width), int(count)) for width, count in state["groups"])})
             used = 8 * HEADER + sum(width * count for width, count in scheme.groups)
             valid = (
-                all(0 < width <= 8 and count > 0 for width, count in scheme.groups)
+                all(isinstance(each, int) for each in (scheme.bits, scheme.shift))
+                and all(0 < width <= 8 and count > 0 for width, count in scheme.groups)
                 and used <= scheme.bits
                 and scheme.bits % 8 == 0
                 and 0 <= scheme.shift < 32

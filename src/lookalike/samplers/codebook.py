@@ -95,16 +95,17 @@ class Codebook:
                 has_begun=self.has_begun,
             )
 
-    @staticmethod
-    def check_state(state: Any, dim: int | None) -> None:
+    def check_state(self, state: Any, dim: int | None) -> None:
         """Raise a ValueError if `load_state_dict` could not load it."""
         states.entry(state, "has_begun", bool)
         for name in ("written", "searched"):
-            found = state.get(name)
-            if found is None or (name == "searched" and found == "written"):
+            found = state.get(name, "missing")
+            if found is None or (name == "searched" and isinstance(found, str) and found == "written"):
                 continue
-            if not isinstance(found, dict) or found.get("dim") != dim:
+            if not isinstance(found, dict) or states.entry(found, "dim", int) != dim:
                 raise states.damaged(f"its {name} codes are not of the dimension of its embeddings")
+            if states.entry(found, "bits", int) > self.bits or "scheme" not in found:
+                raise states.damaged(f"its {name} codes are longer than {self.bits} bits, or have no scheme")
             try:
                 _hasher_of(found)
             except (AttributeError, KeyError, TypeError, ValueError) as error:
