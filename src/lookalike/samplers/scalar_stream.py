@@ -36,7 +36,7 @@ class ScalarStream(CodeStream):
         self.codebook = codebook
         self._moments: Moments | None = None  # of this rank, since the ranks last exchanged them
         self._shared_moments: Tensor | None = None  # of all ranks in this epoch, up to that exchange
-        self._num_hashed = 0  # rows in this epoch
+        self._num_hashed = torch.zeros(1, dtype=torch.int64)  # rows in this epoch; a tensor stays up to date in a state
         self._renewed = torch.zeros_like(self.table.marks)  # bits: samples whose code the codebook's `written` made
 
     def _encode(self, x: Tensor, finite: Tensor) -> Tensor:
@@ -54,7 +54,7 @@ class ScalarStream(CodeStream):
             self._moments = Moments(x.shape[1], x.device) if sums is None else Moments.of(sums)
             if self._state:
                 self._update_state()
-        half, before = len(self.table) // (2 * self.codebook.shares), self._num_hashed
+        half, before = len(self.table) // (2 * self.codebook.shares), int(self._num_hashed)
         self._num_hashed += len(x)
         if self.codebook.written is None and before < half:  # the model has only begun to learn
             x, finite = x[half - before :], finite[half - before :]
@@ -113,13 +113,13 @@ class ScalarStream(CodeStream):
     def end_epoch(self) -> None:
         """Begin to count the rows of the next epoch."""
         super().end_epoch()
-        self._num_hashed = 0
+        self._num_hashed.zero_()
         self._update_state()
 
     def forget(self) -> None:
         """Forget everything, as if nothing had been written."""
         self._moments = self._shared_moments = None
-        self._num_hashed = 0
+        self._num_hashed.zero_()
         self._renewed.zero_()
         super().forget()
 
@@ -140,7 +140,9 @@ class ScalarStream(CodeStream):
         """
         dim = super().check_state(state)
         states.check_tensor(state, "renewed", torch.uint8, self.table.marks.shape)
-        states.entry(state, "num_hashed", int)
+        states.check_tensor(state, "num_hashed", torch.int64, [1])
+        if int(state["num_hashed"]) < 0:
+            raise states.damaged("num_hashed is negative")
         for name in ("moments", "shared_moments"):
             sums = states.optional(state, name, Tensor)
             if sums is not None and (dim is None or not checked_sums(sums, dim)):
@@ -152,6 +154,6 @@ class ScalarStream(CodeStream):
         moments, shared = state["moments"], state["shared_moments"]
         self._moments = Moments.of(moments.clone()) if is_own and moments is not None else None
         self._shared_moments = None if shared is None else shared.clone()
-        self._num_hashed = state["num_hashed"] if is_own else 0
+        self._num_hashed.copy_(state["num_hashed"] if is_own else torch.zeros(1))
         self._renewed.copy_(state["renewed"])
         return super().load_state_dict(state, is_own=is_own)
