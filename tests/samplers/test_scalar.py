@@ -124,6 +124,18 @@ def test_a_warm_start_is_learned_from_its_first_rows(rows):
     assert max(sampler.warm_start.flips) == 0  # the same embeddings, the same signs
 
 
+def test_rows_of_two_dtypes_in_a_warm_start_get_codes_of_one_meaning():
+    """Rows of one dtype are hashed together, so those before a change of dtype are hashed early."""
+    x, sampler = embeddings(), made(warm_start=True)
+    sampler.observe(torch.arange(500), x[:500].half())
+    sampler.observe(torch.arange(500, N), x[500:])
+    next(iter(sampler))
+    hasher = sampler.memory.codebook.searched
+    codes = sampler.memory.rows(8).query
+    assert torch.equal(codes[:500], hasher.encode(x[:500].half()).packed)
+    assert torch.equal(codes[500:], hasher.encode(x[500:]).packed)
+
+
 def test_a_warm_start_of_a_model_that_is_not_ready_leaves_no_trace():
     noise, x = normalize(torch.randn(N, DIM), dim=1), embeddings()
     warm, cold = made(warm_start="auto"), made(warm_start=False)

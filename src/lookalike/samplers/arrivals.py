@@ -29,9 +29,10 @@ class Gathering:
         self.count = torch.zeros(1, dtype=torch.int64)
         self.rows: Tensor | None = None  # [most, dim], where the embeddings come from
 
-    def is_full_with(self, more: int) -> bool:
-        """Return whether `more` rows would make it hand over rows."""
-        return int(self.count) + more >= self.most
+    def hands_over_for(self, x: Tensor) -> bool:
+        """Return whether adding these rows would make it hand over rows: it is full, or they are of another dtype."""
+        is_other = self.rows is not None and self.rows.dtype != x.dtype
+        return is_other or int(self.count) + len(x) >= self.most
 
     def held(self) -> Tensor | None:
         """Return the rows set aside."""

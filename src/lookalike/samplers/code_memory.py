@@ -123,7 +123,7 @@ class CodeMemory(Memory):
         """Hash embeddings and remember their codes."""
         if self.codebook is not None:
             self.codebook.sees_everything = self.sees_everything
-            if self.codebook.awaits_warm_start and self.streams[tower].gathering.is_full_with(len(ids)):
+            if self.codebook.awaits_warm_start and self.streams[tower].gathering.hands_over_for(x):
                 self._learn_from_first(x)
         self.streams[tower].write(ids, x)
         if self.auto is not None:
