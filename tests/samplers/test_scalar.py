@@ -7,6 +7,7 @@ from torch.nn.functional import normalize
 
 from lookalike import LSHBatchSampler, ScalarHasher, scalar_topk
 from lookalike.hashing.moments import Moments
+from lookalike.samplers import code_memory
 from lookalike.search.cosine import cosine_topk
 from tests.ranks import on_ranks
 
@@ -145,6 +146,15 @@ def test_a_warm_start_of_a_model_that_is_not_ready_leaves_no_trace():
         observe_epoch(sampler, x)
     assert warm.warm_start.outcome == "not ready"
     assert list(warm) == list(cold)
+
+
+def test_the_device_to_search_on_depends_on_the_dimensions_of_a_code(monkeypatch):
+    asked, x, sampler = [], embeddings(), made(warm_start=True)
+    sampler.observe(torch.arange(N), x)
+    monkeypatch.setattr(code_memory, "search_device", lambda *given: asked.append(given) or torch.device("cpu"))
+    next(iter(sampler))
+    assert sampler.scheme is not None
+    assert asked[-1][1:] == (BITS, 16, sampler.scheme)
 
 
 def test_two_towers_share_what_codes_mean():

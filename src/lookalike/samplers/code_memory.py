@@ -270,7 +270,7 @@ class CodeMemory(Memory):
 
     def rows(self, k: int) -> Remembered | None:
         """Return the codes of the samples that have one in every tower, on the device that searches them best."""
-        device = search_device(next(iter(self.streams.values())).device, self.bits, k)
+        device = search_device(next(iter(self.streams.values())).device, self.bits, k, self.scheme)
         tables = list(self.tables.values())
         ids = torch.stack([table.seen for table in tables]).all(0).nonzero().flatten()
         if len(ids) == 0:
