@@ -6,8 +6,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lookalike import Filters, hard_negatives, hardest_positives
-from lookalike.negatives import exact_hard_negatives
+from lookalike import Filters, ScalarHasher, hard_negatives, hardest_positives
+from lookalike.negatives import exact_hard_negatives, positives
 from lookalike.search.plain import hamming_distances
 
 
@@ -172,6 +172,23 @@ def test_hardest_positives_match_the_plain_version(seed, n, classes, distinct, t
         targets, target_labels = codes, labels
         found = hardest_positives(codes, labels)
     assert found.tolist() == plain_hardest(codes, labels, targets, target_labels, not two_towers)
+
+
+@pytest.mark.parametrize("size", [5, 100])  # compared at once, and in parts
+def test_hardest_positives_are_exact_in_codes_of_several_bits(monkeypatch, size):
+    """Embeddings around a mean have positives on its other side, which are farther than any opposite can tell."""
+    monkeypatch.setattr(positives, "PAIRS", 1000)
+    x = torch.randn(1000, 24, generator=torch.Generator().manual_seed(0)) * torch.linspace(2, 0.1, 24) + 1
+    hasher = ScalarHasher(24, 64)
+    hasher.update(x)
+    codes, labels = hasher.encode(x), torch.arange(1000) // size
+    distances = codes.scheme.compare(codes.packed[:, None], codes.packed[None])
+    distances[labels[:, None] != labels] = -1
+    others = codes[torch.arange(999, -1, -1)]
+    found = hardest_positives(codes, labels, reference=others, reference_labels=labels.flip(0))
+    assert torch.equal(found, distances.flip(1).argmax(1))
+    distances.fill_diagonal_(-1)
+    assert torch.equal(hardest_positives(codes, labels), distances.argmax(1))
 
 
 def test_hardest_positives_of_a_class_of_thousands():

@@ -81,7 +81,9 @@ def awkward(name, n, k):
         packed, scheme = near.encode(x).packed, near.scheme
         return checked_request(packed[some], packed, k, labels=(members[some], members), scheme=scheme)
     if name == "opposite queries":
-        return asked(queries=scheme.opposite(packed[some]))
+        flipped = ~packed[some]
+        flipped[:, 0] = packed[some, 0]  # the factor
+        return asked(queries=flipped)
     if name == "random bytes":  # factors and offsets as far apart as they can be
         return asked(random_codes(n, scheme))
     if name == "limits":  # of an earlier search: tight, none, and nothing counts

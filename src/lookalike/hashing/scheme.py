@@ -104,16 +104,6 @@ class Scheme:
         negative = self.unpack(codes).values < 0
         return pack_bits(torch.nn.functional.pad(~negative, (0, -self.dims % 8)))
 
-    def opposite(self, codes: Tensor) -> Tensor:
-        """Return codes, uint8 [n, bytes], from which a code is the nearer the farther it is from the given ones.
-
-        Levels are symmetric and so are offsets around half of the largest similarity, so all bits but those of the
-        factor flip. Where products of opposite signs are rounded down, distances may differ by 1 of 16384.
-        """
-        flipped = ~codes
-        flipped[:, 0] = codes[:, 0]
-        return flipped
-
     def state_dict(self) -> dict[str, Any]:
         """Return what makes the scheme again, in tensors and plain values."""
         return {name: getattr(self, name) for name in self.__dataclass_fields__}

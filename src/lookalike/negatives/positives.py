@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 SMALL_CLASS = 32  # classes up to this size are compared all at once, larger ones searched one by one
 GATHER_BYTES = 1 << 21  # larger gathers leave the cache and take longer
+PAIRS = 1 << 22  # compared at a time where no search finds the farthest
 
 
 def hardest_positives(
@@ -71,7 +72,6 @@ def least_similar_positives(
     sorted_labels = reference_labels[by_label]
     starts = torch.searchsorted(sorted_labels, labels)
     sizes = torch.searchsorted(sorted_labels, labels, right=True) - starts
-    opposite = space.opposite(reference)
     hardest = torch.full((len(query),), -1, dtype=torch.int64, device=query.device)
     size = 1
     while size <= SMALL_CLASS:
@@ -82,17 +82,25 @@ def least_similar_positives(
             absent = positions >= (starts + sizes)[part, None]
             if itself is not None:
                 absent |= candidates == itself[part, None]
-            scores = space.scores(space.compare(query[part, None], opposite[candidates]), query.shape[1])
-            scores = scores.masked_fill(absent, -torch.inf)
-            farthest = scores.argmax(1, keepdim=True)  # the first of equals
-            best = candidates.gather(1, farthest).masked_fill(absent.gather(1, farthest), -1)
+            scores = space.scores(space.compare(query[part, None], reference[candidates]), query.shape[1])
+            scores = scores.masked_fill(absent, torch.inf)
+            lowest = scores.argmin(1, keepdim=True)  # the first of equals
+            best = candidates.gather(1, lowest).masked_fill(absent.gather(1, lowest), -1)
             hardest[part] = best.flatten()
         size *= 2
     for label in torch.unique(labels[sizes > SMALL_CLASS]):
         rows = (labels == label).nonzero().flatten()
         members = (reference_labels == label).nonzero().flatten()
+        if space.opposite is None:
+            for part in torch.split(rows, max(1, PAIRS // len(members))):
+                distances = space.compare(query[part, None], reference[members])
+                if itself is not None:
+                    distances.masked_fill_(members == itself[part, None], -1)  # nearer than any other: there are others
+                hardest[part] = members[distances.argmax(1)]
+            continue
         exclude = None
         if itself is not None:
             exclude = (torch.arange(len(rows) + 1), torch.searchsorted(members, itself[rows]))
-        hardest[rows] = members[space.topk(query[rows], opposite[members], 1, exclude=exclude)[1][:, 0]]
+        _, nearest = space.topk(query[rows], space.opposite(reference[members]), 1, exclude=exclude)
+        hardest[rows] = members[nearest[:, 0]]
     return hardest

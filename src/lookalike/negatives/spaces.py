@@ -35,8 +35,9 @@ class Space:
     """The values of pairs of rows, [..., width] and [..., width] -> [...]."""
     scores: Callable[[Tensor, int], Tensor]
     """Values of rows of some width -> cosines."""
-    opposite: Callable[[Tensor], Tensor]
-    """Rows whose order of neighbours is reversed: the farthest from x is the nearest to its opposite."""
+    opposite: Callable[[Tensor], Tensor] | None
+    """Rows whose order of neighbours is reversed: the farthest from x is the nearest to its opposite. None where that
+    cannot be exact: distances of codes of several bits are cut at 0, and products are rounded down."""
     dtype: torch.dtype
     absent: float
     """The value where there is no neighbour."""
@@ -52,7 +53,7 @@ def space_of(scheme: Scheme | None) -> Space:
     if scheme is None:
         return HAMMING
     topk = partial(_code_topk, scheme=scheme)
-    return Space(topk, scheme.compare, _estimated, scheme.opposite, torch.int32, -1)
+    return Space(topk, scheme.compare, _estimated, None, torch.int32, -1)
 
 
 def space_of_codes(codes: Any, reference: Any = None) -> tuple[Space, Tensor, Tensor]:
