@@ -1,5 +1,6 @@
-"""Codes of several bits: statistics, levels, and codes that do not depend on the rows beside them."""
+"""Codes of several bits: what bytes mean, how two of them compare, and what a hasher does with awkward embeddings."""
 
+import itertools
 import math
 
 import numpy as np
@@ -9,22 +10,104 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn.functional import normalize
 
-from lookalike import ScalarHasher
-from lookalike.hashing.levels import WIDEST, normal_levels
+from lookalike import ScalarCodes, ScalarHasher, scalar_topk
+from lookalike.hashing.levels import WIDEST, normal_levels, share_out
 from lookalike.hashing.moments import Moments
-from lookalike.hashing.scheme import estimated_cosine
+from lookalike.hashing.scheme import FACTORS_SHIFT, FARTHEST, HEADER, ONE, PRODUCTS
+
+DIM = 24
 
 
-def rows(n, dim, *, distinct=None, seed=0, dtype=torch.float32):
+def embeddings(n=400, dim=DIM, seed=0):
+    """Rows whose variance falls off and that are not centred, so that bits are shared out unevenly."""
     generator = torch.Generator().manual_seed(seed)
-    x = torch.randn(distinct or n, dim, generator=generator) * torch.linspace(1, 0.2, dim) + 0.1
-    return (x if distinct is None else x[torch.arange(n) % distinct]).to(dtype)
+    return torch.randn(n, dim, generator=generator) * torch.linspace(2, 0.1, dim) + 0.3
 
 
-def fitted(x, bits, **options):
+def fitted(x, bits=64, **options):
     hasher = ScalarHasher(x.shape[1], bits, **options)
     hasher.update(x)
     return hasher
+
+
+def read_bit_by_bit(row, scheme):
+    """Read a code as `Scheme` describes it: its values, its factor and its offset."""
+    bits = [byte >> i & 1 for byte in row[HEADER:] for i in range(8)]
+    values, levels = [], scheme.levels.tolist()
+    for width, count in scheme.groups:
+        for _ in range(count):
+            number = sum(bit << i for i, bit in enumerate(bits[:width]))
+            values.append(levels[number])
+            bits = bits[width:]
+        levels = levels[1 << width :]
+    return values, int(scheme.factors[row[0]]), int(scheme.offsets[row[1]])
+
+
+@pytest.mark.parametrize(("dim", "bits"), [(24, 32), (24, 64), (24, 168), (3, 64), (1, 32), (200, 136)])
+def test_bytes_are_read_and_compared_as_described(dim, bits):
+    scheme = fitted(embeddings(dim=dim), bits).scheme
+    rows = torch.from_numpy(np.random.default_rng(0).integers(0, 256, (30, bits // 8), dtype=np.uint8))
+    integers, read = scheme.unpack(rows), [read_bit_by_bit(row, scheme) for row in rows.tolist()]
+    assert integers.values.tolist() == [values for values, _, _ in read]
+    assert integers.factors.tolist() == [factor for _, factor, _ in read]
+    assert integers.offsets.tolist() == [offset for _, _, offset in read]
+    found = scheme.compare(rows[:, None], rows[None])
+    for (i, (v, f, a)), (j, (w, g, b)) in itertools.product(enumerate(read), repeat=2):
+        product = sum(x * y for x, y in zip(v, w, strict=True)) * (f * g >> FACTORS_SHIFT)
+        assert abs(product) < 1 << 31  # in a search these are 32 bits
+        assert found[i, j] == min(max(ONE - (product >> scheme.shift) - a - b, 0), FARTHEST)
+
+
+@pytest.mark.parametrize("spread", [1.0, 30.0, 1e3])
+@pytest.mark.parametrize("bits", [32, 256, 4096])
+def test_products_fit_however_uneven_the_components_are(bits, spread):
+    x = embeddings(dim=300)
+    x[:, 0] *= spread
+    scheme = fitted(x, bits).scheme
+    largest = sum(count * int(levels.abs().max()) ** 2 for (_, count), (_, _, levels, _) in both(scheme))
+    assert largest <= PRODUCTS
+    assert int(scheme.factors.max()) ** 2 >> FACTORS_SHIFT <= ((1 << 31) - 1) // PRODUCTS
+    assert 16 + sum(width * count for width, count in scheme.groups) <= bits
+
+
+def both(scheme):
+    return zip(scheme.groups, scheme.fields(), strict=True)
+
+
+def test_bits_go_where_they_help_most():
+    variances = np.array([1.0, 0.8, 0.3, 0.05])
+    for bits in range(1, 13):
+        best = min(
+            sum(v**2 * (normal_levels(w).error if w else 1.0) for v, w in zip(variances, widths, strict=True))
+            for widths in itertools.product(range(WIDEST + 1), repeat=4)
+            if sum(widths) == bits
+        )
+        widths = share_out(variances, bits)
+        assert widths.sum() == bits
+        lost = sum(v**2 * (normal_levels(w).error if w else 1.0) for v, w in zip(variances, widths, strict=True))
+        assert math.isclose(lost, best, rel_tol=1e-9)
+    assert share_out(variances, 999).tolist() == [WIDEST] * 4
+
+
+def test_levels_are_the_means_of_what_is_rounded_to_them():
+    draws = np.random.default_rng(0).standard_normal(1_000_000)
+    for width in range(1, 5):
+        levels = normal_levels(width)
+        rounded = levels.values[np.searchsorted(levels.thresholds, draws)]
+        assert abs(((draws - rounded) ** 2).mean() - levels.error) < 0.002
+        nearest = levels.values[np.abs(draws[:1000, None] - levels.values).argmin(1)]
+        assert (nearest == rounded[:1000]).all()
+
+
+def test_cosines_are_estimated_and_decoded():
+    x = embeddings()
+    hasher = fitted(x, 136)
+    codes, unit = hasher.encode(x), normalize(x, dim=1)
+    true = unit @ unit.T
+    estimated = 1 - codes.scheme.compare(codes.packed[:, None], codes.packed[None]) / ONE
+    decoded = unit @ hasher.decode(codes).T
+    assert (estimated - true).abs().mean() < 0.03
+    assert (decoded - true).abs().mean() < (estimated - true).abs().mean()
 
 
 @given(
@@ -37,7 +120,7 @@ def fitted(x, bits, **options):
 )
 def test_a_code_does_not_depend_on_the_rows_beside_it(n, dim, bits, distinct, at_a_time, dtype):
     """Few distinct rows span few directions; in the others all of them lie on a threshold."""
-    x = rows(n, dim, distinct=distinct, dtype=dtype)
+    x = embeddings(distinct, dim)[torch.arange(n) % distinct].to(dtype)
     hasher = fitted(x, bits)
     together = hasher.encode(x)
     apart = torch.cat([hasher.encode(part).packed for part in torch.split(x, at_a_time)])
@@ -46,106 +129,136 @@ def test_a_code_does_not_depend_on_the_rows_beside_it(n, dim, bits, distinct, at
     assert torch.equal(decoded, hasher.decode(together))
 
 
-@pytest.mark.parametrize("bits", [128, 256, 512])
-def test_codes_estimate_cosines(bits):
-    x = normalize(rows(3000, 64), dim=1)
-    hasher = fitted(x, bits)
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_scale_dtype_and_layout_of_embeddings_do_not_matter(dtype):
+    x = embeddings().to(dtype)
+    hasher = fitted(x)
+    expected = hasher.encode(x).packed
+    assert torch.equal(hasher.encode((x * 64).requires_grad_()).packed, expected)
+    assert torch.equal(hasher.encode(x.T.contiguous().T).packed, expected)
+    assert torch.equal(hasher.encode(x.float()).packed, expected) or dtype == torch.float64
+
+
+def test_autocast_changes_nothing():
+    x = embeddings()
+    expected = fitted(x)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        hasher = fitted(x)
+        codes = hasher.encode(x)
+        assert torch.equal(hasher.decode(codes), expected.decode(expected.encode(x)))
+    assert codes.scheme.identity == expected.scheme.identity
+    assert torch.equal(codes.packed, expected.encode(x).packed)
+
+
+@pytest.mark.parametrize("dim", [1, 8])
+@pytest.mark.parametrize("kind", ["one row", "equal", "zeros", "one zero", "two rows"])
+def test_embeddings_without_much_to_tell(kind, dim):
+    x = torch.randn(40, dim, generator=torch.Generator().manual_seed(0))
+    x = {
+        "one row": x[:1],
+        "two rows": x[:2],
+        "equal": torch.ones(40, dim),
+        "zeros": torch.zeros(40, dim),
+        "one zero": torch.cat([x, torch.zeros(1, dim)]),
+    }[kind]
+    hasher = fitted(x)
     codes = hasher.encode(x)
-    others = torch.randperm(len(x), generator=torch.Generator().manual_seed(1))
-    true = (x * x[others]).sum(1).double()
-    estimated = estimated_cosine(codes.scheme.compare(codes.packed, codes.packed[others]))
-    assert abs(float((estimated - true).mean())) < 0.004
-    decoded = (x * hasher.decode(codes)[others]).sum(1).double()
-    assert float((decoded - true).std()) < float((estimated - true).std()) < 0.5 * 64 / bits
-
-
-def test_scale_and_order_of_updates_do_not_matter():
-    x = rows(500, 24)
-    hasher, other = fitted(x, 96), ScalarHasher(24, 96)
-    for part in reversed(torch.split(1000 * x, 64)):
-        other.update(part)
-    torch.testing.assert_close(other.moments.covariance(), hasher.moments.covariance(), rtol=1e-5, atol=1e-8)
-    same = (other.encode(x).packed == hasher.encode(0.001 * x).packed).float().mean()
-    assert same > 0.99  # but for what lies next to a threshold
-
-
-def test_moments_are_mean_and_covariance():
-    x = rows(700, 10)
-    moments = Moments(10)
-    for part in torch.split(x, 64):
-        moments.add(part)
-    directions = normalize(x, dim=1).double().numpy()
-    np.testing.assert_allclose(moments.mean(), directions.mean(0), atol=1e-7)
-    np.testing.assert_allclose(moments.covariance(), np.cov(directions.T, bias=True), atol=1e-7)
-
-
-@pytest.mark.parametrize("width", range(1, WIDEST + 1))
-def test_levels_are_the_means_of_what_is_rounded_to_them(width):
-    levels = normal_levels(width)
-    sample = np.random.default_rng(0).standard_normal(400_000)
-    numbers = np.searchsorted(levels.thresholds, sample)
-    means = np.bincount(numbers, sample) / np.bincount(numbers)
-    errors = np.sqrt(1 / np.bincount(numbers))
-    assert (np.abs(means - levels.values) < 5 * errors).all()
-    assert np.mean((sample - levels.values[numbers]) ** 2) == pytest.approx(levels.error, rel=0.02)
-
-
-@pytest.mark.parametrize(("n", "dim", "bits"), [(1, 4, 32), (2, 100, 64), (50, 1, 64), (50, 3, 1024)])
-def test_few_rows_few_dimensions_and_more_bits_than_they_can_take(n, dim, bits):
-    x = rows(n, dim)
-    hasher = fitted(x, bits)
-    codes = hasher.encode(x)
-    assert codes.packed.shape == (n, bits // 8)
-    assert sum(width * count for width, count in codes.scheme.groups) == min(bits - 16, WIDEST * dim)
     assert torch.isfinite(hasher.decode(codes)).all()
-
-
-@pytest.mark.parametrize("x", [torch.zeros(20, 8), torch.ones(20, 8)], ids=["zeros", "all equal"])
-def test_rows_without_directions_of_their_own(x):
-    hasher = fitted(x, 64)
-    codes = hasher.encode(x)
-    assert (codes.packed == codes.packed[0]).all()
-    assert torch.isfinite(hasher.decode(codes)).all()
-
-
-@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
-def test_what_is_not_finite_becomes_neither_statistics_nor_bits(bad):
-    x = rows(30, 8)
-    hasher = fitted(x, 64)
-    before = hasher.moments.sums.clone()
-    x[7, 3] = bad
-    for use in (hasher.update, hasher.encode):
-        with pytest.raises(ValueError, match="7"):
-            use(x)
-    assert torch.equal(hasher.moments.sums, before)
-    _, finite = hasher.encode_flagged(x)
-    assert finite.tolist() == [i != 7 for i in range(30)]
-
-
-def test_a_state_encodes_the_same_after_further_updates():
-    x = rows(300, 16)
-    hasher = fitted(x[:200], 64, seed=3)
-    codes = hasher.encode(x)
-    hasher.update(x[200:])  # changes codes only at the next fit
-    other = ScalarHasher(16, 64)
-    other.load_state_dict(hasher.state_dict())
-    assert torch.equal(other.encode(x).packed, codes.packed)
-    other.check(codes)
-    assert other.fit().identity == hasher.fit().identity != codes.scheme.identity
+    nearest = scalar_topk(codes, codes, 1).indices.flatten()
+    cosines = (normalize(x, dim=1) * normalize(x[nearest], dim=1)).sum(1)
+    assert bool((cosines[x.any(1)] > 0.99).all())
 
 
 @pytest.mark.parametrize(
-    ("use", "error", "sentence"),
+    ("dim", "bits", "sentence"), [(8, 24, "at least 32 bits, got 24"), (8, 60, "multiple of 8, got 60"), (0, 64, "dim")]
+)
+def test_codes_that_cannot_be(dim, bits, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        ScalarHasher(dim, bits)
+
+
+def test_what_cannot_be_hashed():
+    hasher = ScalarHasher(4, 32)
+    with pytest.raises(ValueError, match=r"pass embeddings to update\(\) before encode\(\)"):
+        hasher.encode(torch.randn(3, 4))
+    x = torch.randn(10, 4)
+    x[7, 3] = float("inf")
+    with pytest.raises(ValueError, match="row 7 holds NaN or infinity"):
+        hasher.update(x)
+    assert hasher.moments.count == 0
+    hasher.update(x[:7])
+    with pytest.raises(ValueError, match="row 7 holds NaN or infinity"):
+        hasher.encode(x)
+    _, finite = hasher.encode_flagged(x)
+    assert finite.tolist() == [True] * 7 + [False] + [True] * 2
+    assert len(hasher.encode(x[:0])) == 0
+
+
+def test_a_new_fit_voids_old_codes():
+    x = embeddings()
+    hasher = fitted(x)
+    codes = hasher.encode(x)
+    hasher.update(x * torch.linspace(1, 2, DIM))
+    assert hasher.encode(x).scheme.identity == codes.scheme.identity  # not before a fit
+    hasher.fit()
+    with pytest.raises(ValueError, match="made with other statistics"):
+        hasher.decode(codes)
+
+
+def test_statistics_add_up():
+    x = embeddings()
+    whole, parts = Moments(DIM), Moments(DIM)
+    whole.add(x)
+    parts.add(x[:100])
+    parts.add(torch.cat([x[100:], torch.full((1, DIM), math.nan)]), torch.ones(301).index_fill(0, torch.tensor(300), 0))
+    assert parts.count == whole.count == 400
+    torch.testing.assert_close(parts.sums, whole.sums, rtol=1e-6, atol=1e-5)
+    unit = normalize(x.double(), dim=1)
+    torch.testing.assert_close(whole.covariance(), torch.cov(unit.T, correction=0), rtol=1e-5, atol=1e-7)
+
+
+def test_a_state_brings_back_the_same_codes():
+    x = embeddings()
+    first, second = fitted(x, seed=3), ScalarHasher(DIM, 64)
+    codes, state = first.encode(x), first.state_dict()
+    first.update(x)
+    second.load_state_dict(state)
+    assert second.seed == 3
+    assert second.moments.count == len(x)
+    assert torch.equal(second.encode(x).packed, codes.packed)
+    assert torch.equal(second.decode(codes), first.decode(codes))
+
+
+@pytest.mark.parametrize(
+    ("damage", "sentence"),
     [
-        (lambda: ScalarHasher(8, 24), ValueError, "at least 32 bits, got 24"),
-        (lambda: ScalarHasher(8, 60), ValueError, "multiple of 8, got 60"),
-        (lambda: ScalarHasher(0, 64), ValueError, "dim"),
-        (lambda: ScalarHasher(8, 64).encode(rows(3, 8)), ValueError, "pass embeddings to update"),
-        (lambda: ScalarHasher(8, 64).update(rows(3, 9)), ValueError, r"shape \[n, 8\], because dim=8, got \[3, 9\]"),
-        (lambda: ScalarHasher(8, 64).update(torch.ones(3, 8, dtype=torch.int64)), TypeError, "floats"),
-        (lambda: fitted(rows(9, 8), 64).decode(fitted(rows(9, 8), 64, seed=1).encode(rows(9, 8))), ValueError, "again"),
+        ({"dim": 8}, "dim=8, not 24"),
+        ({"bits": torch.ones(2)}, "a hasher with bits=tensor"),
+        ({"seed": None}, "no seed"),
+        ({"sums": torch.zeros(3, 3)}, "no statistics"),
+        ({"scheme": {}}, "not the state of a scheme"),
+        ({"encoder": None}, "not the state of a hasher"),
     ],
 )
-def test_mistakes(use, error, sentence):
-    with pytest.raises(error, match=sentence):
-        use()
+def test_a_damaged_state_is_refused(damage, sentence):
+    hasher = fitted(embeddings())
+    hasher.fit()
+    with pytest.raises(ValueError, match=sentence):
+        ScalarHasher(DIM, 64).load_state_dict({**hasher.state_dict(), **damage})
+
+
+@pytest.mark.parametrize("name", ["bits", "groups", "levels", "factors", "offsets", "shift", "identity"])
+def test_a_damaged_scheme_is_refused(name):
+    hasher = fitted(embeddings())
+    hasher.fit()
+    state = hasher.state_dict()
+    for value in (None, torch.full((2, 3), 99), -1):
+        with pytest.raises(ValueError, match="not the state of a scheme"):
+            ScalarHasher(DIM, 64).load_state_dict({**state, "scheme": {**state["scheme"], name: value}})
+
+
+def test_codes_know_their_length():
+    codes = fitted(embeddings()).encode(embeddings(3))
+    assert len(codes[torch.tensor([True, False, True])]) == 2
+    with pytest.raises(ValueError, match="codes of this scheme have 64 bits, got 56 per row"):
+        ScalarCodes(codes.packed[:, :7], codes.scheme)

@@ -168,21 +168,23 @@ def _unit(shift: int) -> float:
 
 def _levels(width: int, spread: float) -> Tensor:
     """Return the levels of a group whose standard deviation is `spread`, int8."""
-    return torch.from_numpy(np.rint(normal_levels(width).values * spread).clip(-HIGHEST, HIGHEST)).to(torch.int8)
+    return torch.from_numpy(np.rint(normal_levels(width).values * spread)).to(torch.int8)
 
 
 def _largest_shift(groups: list[tuple[int, int]], spreads: list[float]) -> int:
     """Return the largest shift, and thus the finest unit, at which levels fit into a byte and products into `PRODUCTS`.
 
-    Large components are few: where they do not fit, the few rows that reach the last level are cut to it.
+    There is one: the variances of directions add up to at most 1. Where one component has nearly all of it, the unit is
+    too coarse for the others.
     """
-    for shift in range(LARGEST_SHIFT, 0, -1):
+
+    def fits(shift: int) -> bool:
         unit = _unit(shift)
         tops = [
             round(float(normal_levels(width).values[-1]) * spread / unit)
             for (width, _), spread in zip(groups, spreads, strict=True)
         ]
         products = sum(count * top**2 for (_, count), top in zip(groups, tops, strict=True))
-        if max(tops) <= HIGHEST and products <= PRODUCTS:
-            return shift
-    return 0
+        return max(tops) <= HIGHEST and products <= PRODUCTS
+
+    return next(shift for shift in range(LARGEST_SHIFT, -1, -1) if fits(shift))
