@@ -110,7 +110,8 @@ class Search:
     rescore: Rescore = "floats"
     """Score candidates by floats, which are read for a shortlist, or by codes: then no floats are kept."""
     oversampling: int | None = None
-    """Length of the shortlist, in multiples of the candidates considered; by default 4, and at least 64 candidates."""
+    """Length of the shortlist, in multiples of the candidates considered; by default 4, and at least 64 candidates, or
+    2 and 16 where codes score."""
 
     def __post_init__(self) -> None:
         if self.code is not None:

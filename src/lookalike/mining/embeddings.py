@@ -114,7 +114,7 @@ def mine_embeddings(
         rescore: Score a shortlist with "floats" or, without reading those of references, by "codes": codes of several
             bits by their dot product with the floats of the query, signs by the cosine that a Hamming distance implies.
         oversampling: Length of the shortlist, in multiples of the candidates considered; by default 4, and at least 64
-            candidates.
+            candidates, or 2 and 16 where codes score.
         device: Where to search; by default a GPU if there is one.
         output: Write row numbers to this .npy file and scores to another one beside it, or both to a .parquet file; and
             a summary.
