@@ -53,4 +53,4 @@ def bound_usage(found: Tensor, true: Tensor, similarity: Tensor, a: float = 1.1)
     total = present.sum().clamp(min=1)
     within = ((angles <= eps) & present).sum() / total
     near = ((angles > eps) & (angles <= a * eps) & present).sum() / total
-    return {"within_eps": float(within), "within_a_eps": float(near), "beyond": float(1 - within - near)}
+    return {"within_eps": float(within), "within_a_eps": float(near), "beyond": max(0.0, float(1 - within - near))}

@@ -103,10 +103,10 @@ class Search:
     """How to find candidates, and how to score them."""
 
     bits: int | None = None
-    """Length of the codes, a multiple of 8; by default 512, or 1024 with rescore="codes"."""
+    """Length of the codes, a multiple of 8; by default 512, or 1024 if codes score."""
     code: Code | None = None
     """What the bits hold: signs, one bit per rotated dimension, or scalar, several bits for each principal component;
-    by default signs, or scalar with rescore="codes"."""
+    by default signs, or scalar if codes score."""
     rescore: Rescore = "floats"
     """Score candidates by floats, which are read for a shortlist, or by codes: then no floats are kept."""
     oversampling: int | None = None
