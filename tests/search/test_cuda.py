@@ -255,7 +255,7 @@ def test_any_thread_may_go_first(monkeypatch, folder, name, n, k, deviations, ca
     plan = cuda_plan.make_plan(70, n, k, asked.memory or 1 << 20)
     monkeypatch.setattr(cuda_plan, "DEVIATIONS", deviations)
     monkeypatch.setattr(cuda_plan, "make_plan", lambda *_: plan)
-    assert_same(cuda._Search(asked).run(), plain.topk(asked))
+    assert_same(cuda.SignSearch(asked).run(), plain.topk(asked))
 
 
 def test_fragments_give_distances():

@@ -127,6 +127,27 @@ def test_emulated_kernels_are_exact(monkeypatch, folder, name):
     assert_same(search.run(), plain.topk(asked))
 
 
+@pytest.mark.parametrize(
+    ("name", "k", "deviations"),
+    [
+        ("labels", 12, -2.4),  # repaired
+        ("exclude, in tiles", 12, 3.5),
+        ("random", 600, 120.0),  # lists of all rows, selected from in shared memory
+        ("all codes equal", 130, 3.5),
+    ],
+)
+def test_any_thread_may_go_first(monkeypatch, folder, name, k, deviations):
+    """The last thread goes first, which shows where threads should have waited for each other."""
+    emulator.install(monkeypatch, folder)
+    monkeypatch.setattr(emulator.EmulatedKernels, "backwards", True)
+    monkeypatch.setattr(cuda_plan, "DEVIATIONS", deviations)
+    monkeypatch.setattr(cuda_plan, "DIRECT", 300)
+    asked = awkward(name, 2500, k)
+    search = cuda.search_of(asked)
+    assert bool(search.plan.run) == (k < 600)  # whether limits are sampled
+    assert_same(search.run(), plain.topk(asked))
+
+
 @pytest.mark.parametrize("dims", [1, 31, 32, 33, 96, 192, 250, 288, 400, 640, 1000])
 def test_emulated_products_of_every_shape(monkeypatch, folder, dims):
     """Numbers of one to eight bits, numbers of values that fill no product, and more rows than k or fewer."""

@@ -11,9 +11,10 @@ import torch
 
 from lookalike.hashing import ScalarHasher, SignHasher
 from lookalike.hashing.scheme import FARTHEST
+from lookalike.mining.cell_contents import Near, content_of, part_of
 from lookalike.mining.cells import Cell, Grid, Stage, checksum_of, is_whole, read_cell, write_cell
 from lookalike.mining.codes_on_disk import CodeFiles
-from lookalike.mining.pipeline import Likely, Part, joined_parts, sampler
+from lookalike.mining.pipeline import Part, joined_parts, sampler
 from lookalike.mining.scoring import CodeScores, DecodedScores, FloatScores
 from lookalike.negatives.positives import least_similar_positives
 from lookalike.negatives.spaces import space_of
@@ -166,7 +167,7 @@ class Run:
             found = read_cell(self.path(cell))
             if found is None:
                 raise RuntimeError(f"{self.path(cell)} was removed or damaged; run the same command again to resume.")
-            yield _part(cell.rows.start, found)
+            yield part_of(cell.rows.start, found)
 
     def _encode(self, cell: Cell, advance: Callable[[float], None]) -> None:
         write_cell(self.path(cell), self.sides[cell.side].encode(cell.rows, advance))
@@ -193,7 +194,7 @@ class Run:
         holds, because a cell that is done twice must not count twice.
         """
         k, bits = min(self.pipeline.shortlist, self.grid.references), self._bits
-        near = _Near.read(self._near(cell.rows), len(cell.rows), k)
+        near = Near.read(self._near(cell.rows), len(cell.rows), k)
         reference = self._codes("reference")
 
         device = search_device(torch.device(checked_device(self.device)), bits, k, self._scheme)
@@ -225,7 +226,7 @@ class Run:
             },
         )
         if len(cell.columns) < self.grid.references:
-            more = _Near(distances.masked_fill(~there, farthest), frozenset([cell.columns.start]))
+            more = Near(distances.masked_fill(~there, farthest), frozenset([cell.columns.start]))
             (more if near is None else near.joined(more)).write(self._near(cell.rows))
 
     def _finish(self, cell: Cell, advance: Callable[[float], None]) -> None:
@@ -240,7 +241,7 @@ class Run:
             advance(len(part.indices))
         part = joined_parts(parts)
         self.finished.mkdir(parents=True, exist_ok=True)
-        content = _content(part)
+        content = content_of(part)
         if self.writer is not None:
             content["rows"] = torch.tensor([self.writer.write(part, self.rows_path(cell))])
             content[WRITTEN] = torch.tensor([checksum_of(self.rows_path(cell)) or 0])
@@ -354,61 +355,3 @@ class Run:
 
 
 _NO_KEY = torch.iinfo(torch.int64).max
-
-
-@dataclass(frozen=True)
-class _Near:
-    """Distances of the nearest k of some queries, in the columns that are searched so far."""
-
-    distances: Tensor  # int32 [q, k], ascending
-    columns: frozenset[int]  # by their first reference
-
-    @classmethod
-    def read(cls, path: Path, q: int, k: int) -> _Near | None:
-        """Read what is known; None if nothing is."""
-        found = read_cell(path)
-        if found is None or found.keys() != {"near", "columns"} or found["near"].shape != (q, k):
-            return None
-        return cls(found["near"].int(), frozenset(found["columns"].tolist()))
-
-    def joined(self, more: _Near) -> _Near:
-        """Add another column, unless it is in there."""
-        if more.columns <= self.columns:
-            return self
-        distances = torch.cat([self.distances, more.distances], dim=1).sort(dim=1).values
-        return _Near(distances[:, : self.distances.shape[1]], self.columns | more.columns)
-
-    def write(self, path: Path) -> None:
-        """Write it."""
-        narrow = torch.int16 if int(self.distances.max()) < 1 << 15 else torch.int32
-        near = self.distances.to(narrow).contiguous()
-        write_cell(path, {"near": near, "columns": torch.tensor(sorted(self.columns))})
-
-
-def _content(part: Part) -> dict[str, Tensor]:
-    """Turn a part into tensors by name."""
-    return {
-        "indices": part.indices.contiguous(),
-        "scores": part.scores.contiguous(),
-        "offsets": part.positives[0].contiguous(),
-        "positives": part.positives[1].contiguous(),
-        "positive_scores": part.positive_scores.contiguous(),
-        "candidates": torch.tensor([part.candidates]),
-        **{f"dropped {i} {name}": counts.contiguous() for i, (name, counts) in enumerate(part.dropped.items())},
-        **({} if part.likely is None else {f"likely {n}": x.contiguous() for n, x in part.likely._asdict().items()}),
-    }
-
-
-def _part(first: int, found: dict[str, Tensor]) -> Part:
-    dropped = sorted(name for name in found if name.startswith("dropped "))
-    return Part(
-        first,
-        found["indices"],
-        found["scores"],
-        (found["offsets"], found["positives"]),
-        found["positive_scores"],
-        int(found["candidates"]),
-        {name.split(" ", 2)[2]: found[name] for name in dropped},
-        int(found.get("rows", 0)),
-        Likely(*(found[f"likely {name}"] for name in Likely._fields)) if "likely ids" in found else None,
-    )
