@@ -109,6 +109,11 @@ def obstacle(device: torch.device, bits: int, k: int, scheme: Scheme | None = No
     return None
 
 
+def words_of(bits: int) -> int:
+    """Return to how many words the kernels pad sign codes of this length."""
+    return next(words for words in SHAPES if bits <= 32 * words)
+
+
 def macros_of(words: int, hopper: HopperShape | None) -> tuple[tuple[str, int], ...]:
     """Return what to define for a code length, for Hopper or for any GPU."""
     macros = {"words": words, **SHAPES[words]._asdict()}
@@ -121,7 +126,7 @@ class SignSearch(Search):
     """A search of sign codes."""
 
     def __init__(self, request: Request) -> None:
-        words = next(words for words in SHAPES if request.bits <= 32 * words)
+        words = words_of(request.bits)
         capability = torch.cuda.get_device_capability(torch.cuda.current_device())
         pays = request.num_references >= HOPPER_FROM[words]
         self.hopper = HOPPER_SHAPES[words] if pays and capability == HOPPER else None

@@ -59,6 +59,11 @@ def takes(scheme: Scheme) -> bool:
     return scheme.dims <= MAX_DIMS and len(scheme.groups) <= MAX_GROUPS and narrow
 
 
+def slices_of(scheme: Scheme) -> int:
+    """Return how many products the values of a row take."""
+    return max(1, -(-scheme.dims // SLICE))
+
+
 def macros_of(slices: int) -> tuple[tuple[str, int], ...]:
     """Return what to define for a number of slices."""
     shape = next(shape for most, shape in SHAPES.items() if slices <= most)
@@ -79,7 +84,7 @@ class ValueSearch(Search):
     def __init__(self, request: Request, scheme: Scheme) -> None:
         self.scheme = scheme
         self.tables = tables_of(scheme, request.query.device, stream_of(request.query.device))
-        slices = max(1, -(-scheme.dims // SLICE))
+        slices = slices_of(scheme)
         self.layout = next(shape for most, shape in SHAPES.items() if slices <= most)
         super().__init__(request, 8 * slices + 4, self.layout, macros_of(slices))
 
