@@ -1,6 +1,8 @@
 """Training with sentence-transformers' own trainer, on batches that it mined itself."""
 
+import copy
 import logging
+import pickle
 import signal
 
 import numpy as np
@@ -98,6 +100,31 @@ def test_every_row_is_observed_with_its_own_embeddings(trainer_of, make_loss, ne
     stream = mining.samplers[""].memory.streams["reference"]
     stream.flush()
     assert stream.table.num_seen == rows
+
+
+def pickled(model):
+    return pickle.loads(pickle.dumps(model))
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, pickled])
+def test_a_copy_of_the_model_records_nothing(trainer_of, copied):
+    """Where processes are not forked, a loader's workers get the model with all of its hooks."""
+    trainer, copies = trainer_of(pairs(60), num_train_epochs=1), []
+    mining = HardNegatives(bits=64, warm_start=False).attach(trainer)
+    receive = mining._recorder._receive
+
+    def copying(*batch):
+        copies.append(copied(trainer.model))
+        receive(*batch)
+
+    mining._recorder._receive = copying
+    trainer.train()
+    recorders = [hook.__self__ for part in copies[0].modules() for hook in part._forward_hooks.values()]
+    assert recorders
+    assert not any(recorder is mining._recorder or recorder._receive is copying for recorder in recorders)
+    steps = len(copies)
+    copies[0].train().encode(["a text"] * 12)
+    assert len(copies) == steps
 
 
 def test_evaluation_changes_nothing(trainer_of):

@@ -156,7 +156,7 @@ def test_the_checkpoint_of_a_finished_run_is_kept_only_if_asked_for(tmp_path):
         ("{}", "sampler is missing"),
         ('{"sampler": 5}', "sampler is 5"),
         (b"\xff\xfe{", "codec can't decode"),
-        ("[" * 100_000, "recursion"),
+        ("[" * 100_000, "decoding a JSON array"),
     ],
 )
 def test_a_damaged_configuration_is_said_in_one_sentence(tmp_path, content, reason):

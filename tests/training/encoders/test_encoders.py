@@ -1,3 +1,4 @@
+import importlib.metadata
 import os
 import re
 import subprocess
@@ -180,7 +181,7 @@ def test_a_torchvision_that_does_not_fit_is_explained(broken_torchvision):
     """
     said = run_beside(broken_torchvision, code).stdout
     assert said.startswith(
-        f"timm cannot be imported, because it needs a torchvision that fits torch {torch.__version__}"
+        f"timm cannot be imported, because it needs a torchvision that fits torch {importlib.metadata.version('torch')}"
     )
     assert "operator torchvision::nms does not exist" in said
     assert len(said.splitlines()) == 1
