@@ -11,7 +11,7 @@ import torch
 from hypothesis import given, settings
 
 from lookalike import hamming_topk
-from lookalike.search import choice, cuda, cuda_plan, nvrtc, plain
+from lookalike.search import choice, cuda, cuda_check, cuda_plan, nvrtc, plain
 from lookalike.search.request import Neighbours, checked_request
 from lookalike.utils.messages import warn_once
 from tests.search import emulator
@@ -363,8 +363,14 @@ def pretended(monkeypatch):
     return asked
 
 
-def test_large_searches_on_a_device_take_the_kernels(pretended):
-    assert choice.choose_backend(pretended) == "cuda"
+@pytest.mark.parametrize(("is_right", "backend"), [(True, "cuda"), (False, "matmul")])
+def test_large_searches_on_a_device_take_the_kernels_if_these_are_right(
+    monkeypatch, caplog, pretended, is_right, backend
+):
+    monkeypatch.setattr(cuda_check, "is_right", lambda _: is_right)
+    with caplog.at_level(logging.WARNING, "lookalike"):
+        assert choice.choose_backend(pretended) == backend
+    assert ("gave a wrong answer to a test on this GPU; please report it" in caplog.text) == (not is_right)
 
 
 @pytest.mark.parametrize(

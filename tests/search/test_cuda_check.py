@@ -1,14 +1,11 @@
 """Before a search relies on the CUDA kernels, a small one is compared with matrix products."""
 
-from types import SimpleNamespace
-
 import pytest
 import torch
 
 from lookalike import ScalarHasher
-from lookalike.search import choice, cuda, cuda_check
+from lookalike.search import cuda, cuda_check
 from lookalike.search.request import checked_request
-from lookalike.utils.messages import warn_once
 from tests.search import emulator
 
 pytestmark = pytest.mark.skipif(emulator.COMPILER is None, reason="needs g++")
@@ -60,15 +57,3 @@ def test_a_wrong_answer_is_noticed(monkeypatch, kind):
 
     monkeypatch.setattr(cuda, "topk", wrong)
     assert not cuda_check.is_right(asked(kind))
-
-
-def test_a_gpu_that_answers_wrongly_multiplies_matrices_and_says_so(monkeypatch, caplog):
-    warn_once.cache_clear()
-    monkeypatch.setattr(choice, "cuda_obstacle", lambda *_: None)
-    query = SimpleNamespace(device=torch.device("cuda"))
-    request = SimpleNamespace(query=query, num_queries=1 << 12, num_references=1 << 12, bits=512, k=5, scheme=None)
-    monkeypatch.setattr(cuda_check, "is_right", lambda _: True)
-    assert choice.choose_backend(request) == "cuda"
-    monkeypatch.setattr(cuda_check, "is_right", lambda _: False)
-    assert choice.choose_backend(request) == "matmul"
-    assert "gave a wrong answer to a test on this GPU; please report it" in caplog.text
