@@ -2,6 +2,7 @@
 
 import logging
 import random
+from functools import partial
 
 import numpy as np
 import pytest
@@ -94,6 +95,10 @@ def test_a_model_that_is_not_ready_trains_as_if_nothing_had_happened(trained, wa
     assert states[0] == states[1]
 
 
+def note_mask(masks, _, inputs):  # workers that are not forked get a copy of the model, with this hook
+    masks.append(inputs[0]["attention_mask"])
+
+
 PROMPTS = {"anchor": "w0x0 w1x1 w2x2 ", "positive": "w3x3 w4x4 "}
 
 
@@ -111,7 +116,7 @@ def test_every_row_is_embedded_as_the_loss_would(trained, warm_starts, make_loss
     lengths = []
 
     def listen(model):
-        model[0].register_forward_pre_hook(lambda _, inputs: lengths.append(inputs[0]["attention_mask"]))
+        model[0].register_forward_pre_hook(partial(note_mask, lengths))
 
     trainer, _, _ = trained(data, make_loss, learning_rate=0.0, max_steps=1, model_changes=listen, **options)
     assert [len(ids) for _, ids, _ in warm_starts].count(64) == 2
