@@ -25,6 +25,7 @@ def embeddings(tmp_path):
         (["{folder}", "--labels", "x"], "--labels belongs to a file of embeddings"),
         (["{folder}"], "holds no run"),
         (["{x}", "--port", "70000"], "port must be at most 65535"),
+        (["{x}", "--marks", "{folder}/marks.csv"], "must be a .jsonl file"),
         (["{x}", "--bits", "9"], "multiple of 8"),
         (["{x}", "--texts", "{x}", "--images", "{folder}"], "--texts and --images both say"),
     ],

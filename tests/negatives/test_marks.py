@@ -44,6 +44,13 @@ def test_a_mark_is_on_disk_at_once_and_the_last_decision_counts(path):
         assert marks.pairs.tolist() == [[3, 4]]
 
 
+@pytest.mark.parametrize("name", ["marks.csv", "marks.npy", "marks"])
+def test_a_file_that_nothing_could_read_as_marks_is_refused(tmp_path, name):
+    with pytest.raises(ValueError, match=r"must be a \.jsonl file"):
+        Marks(tmp_path / name, samples=50)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_the_order_of_marking_survives_a_restart(path):
     with Marks(path, samples=50) as marks:
         for pair in ((40, 12), (3, 4), (1, 2), (12, 40)):  # the first one again

@@ -183,7 +183,7 @@ class Marks:
     Raises:
         FolderInUseError: Another process has the file open; the message names it.
         UnwritableError: The folder cannot be written to.
-        ValueError: The file is damaged, or holds marks of other data.
+        ValueError: The file is damaged, holds marks of other data, or is not called .jsonl, by which readers know it.
 
     Examples:
         >>> import tempfile
@@ -206,6 +206,8 @@ class Marks:
         checksum: str | None = None,
     ) -> None:
         self.path = Path(path)
+        if self.path.suffix.lower() != ".jsonl":
+            raise ValueError(f"{self.path} must be a .jsonl file: marks can be read from other kinds, not added.")
         rows = None if references is None else checked_positive("references", references)
         self._data = Data(checked_positive("samples", samples), rows, data, checksum)
         self._one_at_a_time = threading.Lock()
