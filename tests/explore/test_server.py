@@ -2,9 +2,12 @@
 
 import json
 import re
+import shlex
 
+import numpy as np
 import pytest
 
+from lookalike.cli import main
 from lookalike.explore.server import Server
 from lookalike.explore.session import Session
 from lookalike.negatives.same import read_same
@@ -102,6 +105,21 @@ def test_likely_false_negatives_come_first_and_marks_count_at_once(tmp_path):
     with serving(explored(folder, labels="labels.txt", texts="texts.txt")) as client:
         assert client.json("api/about")["marks"] == 1
         assert client.json("api/about")["use"].endswith(f"--same {path}")
+
+
+def test_the_command_that_uses_marks_can_be_typed_as_it_is(tmp_path, capsys):
+    folder = tmp_path / "my data"
+    folder.mkdir()
+    with serving(explored(write_embeddings(folder), labels="labels.txt")) as client:
+        client.mark(first=0, second=3, same=True)
+        program, *command = shlex.split(client.json("api/about")["use"])
+    assert program == "lookalike"
+    assert "--output" in command
+    command[command.index("--output") + 1] = str(tmp_path / "negatives.npy")
+    main(command)
+    found = np.load(tmp_path / "negatives.npy")
+    assert not {3, 4, 5} & set(found[0].tolist())
+    assert "negatives.npy" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -70,4 +70,5 @@ def main(args: list[str]) -> None:
     with contextlib.suppress(KeyboardInterrupt):  # the way to end it
         server.serve()
     about = session.about()
-    print(f"\n{about['marks']:,} pairs are marked." + (f" To use them: {about['use']}" if about["marks"] else ""))
+    marked = "1 pair is marked." if about["marks"] == 1 else f"{about['marks']:,} pairs are marked."
+    print(f"\n{marked}" + (f" To use the marks: {about['use']}" if about["marks"] else ""))

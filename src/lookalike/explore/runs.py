@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shlex
 import zipfile
 from dataclasses import fields
 from pathlib import Path
@@ -62,7 +63,7 @@ def explored_run(path: Path, *, bits: int | None = None, progress: bool = False)
         neighbours=neighbours,
         marks=_marks(folder, config),
         checksum=data.checksum,
-        use=f"lookalike train {config['data']} ... --same",
+        use=f"lookalike train {shlex.quote(config['data'])} ... --same",
         compose=lambda: compose_mates(part, settings, neighbours),
         mates_note=f"From one epoch that is {_composed(settings)}, {settings.pairs_per_batch} pairs per batch: what "
         "the trained model would meet next.",

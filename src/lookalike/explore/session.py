@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 import sys
 import threading
 from typing import TYPE_CHECKING, Any
@@ -77,7 +78,7 @@ class Session:
             "bits": self.neighbours.bits,
             "marks": len(self._pairs),
             "marks_path": str(self.marks_path),
-            "use": f"{self.explored.use} {self.marks_path}",
+            "use": f"{self.explored.use} {shlex.quote(str(self.marks_path))}",
             "has_mates": self.explored.compose is not None,
         }
 

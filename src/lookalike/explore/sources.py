@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -95,13 +96,14 @@ def explored_file(
         codes = encode(_unit_rows(x, path), bits)
     content = Content(n, {"sample": lambda ids: [items[i] for i in ids.tolist()]}, numbers, names)
     own = np.arange(n) if numbers is None else numbers
+    command = ["lookalike", "mine", "--embeddings", str(path), *(["--labels", str(labels)] if labels else [])]
     return Explored(
         title=file.name,
         content=content,
         neighbours=Neighbours(codes, None, own),
         marks=file.with_name(f"{file.name}.same.jsonl"),
         checksum=None,
-        use=f"lookalike mine --embeddings {path}" + (f" --labels {labels}" if labels else "") + " --same",
+        use=shlex.join([*command, "--output", "negatives.npy", "--same"]),
     )
 
 
