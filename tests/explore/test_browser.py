@@ -161,6 +161,32 @@ def test_a_marked_negative_becomes_a_positive_and_clicks_do_what_keys_do(browser
     browser.wait_for("document.getElementById('marks').textContent === '0'")
 
 
+def test_lists_of_pairs_are_turned_page_by_page(browser, tmp_path):
+    shown = f"{ITEMS}.map((item) => [...item.querySelectorAll('.meta a')].map((a) => a.textContent).join(' '))"
+    folder = write_embeddings(tmp_path, n=50, per_label=1)
+    with serving(explored(folder, texts="texts.txt")) as client:  # without labels, every pair may be one
+        opened(browser, client, "#suspects")
+        total = client.json("api/suspects")["total"]
+        assert total > 40
+        first = browser.evaluate(shown)
+        assert len(first) == 40
+        browser.press("n")
+        browser.wait_for(f"document.querySelector('.intro')?.textContent.includes('Pairs 41 to {min(80, total)} of')")
+        second = browser.evaluate(shown)
+        assert not set(first) & set(second)
+        browser.press("s")  # the page stays where it is
+        browser.wait_for("document.getElementById('marks').textContent === '1'")
+        browser.wait_for(f"!JSON.stringify({shown}).includes({json.dumps(json.dumps(second[0]))})")
+        assert browser.evaluate("location.hash") == "#suspects/40"
+        browser.press("p")
+        browser.wait_for(f"JSON.stringify({shown}) === {json.dumps(json.dumps(first, separators=(',', ':')))}")
+        opened(browser, client, "#marked/40")  # beyond the last mark
+        browser.wait_for("location.hash === '#marked/0'")
+        assert len(browser.evaluate(shown)) == 1
+        assert browser.evaluate("document.querySelector('.turn').children.length") == 0
+        assert browser.messages == []
+
+
 def test_the_distance_filter_narrows_the_negatives(browser, client):
     opened(browser, client, "#sample/0")
     browser.evaluate(

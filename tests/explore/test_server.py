@@ -122,6 +122,14 @@ def test_the_command_that_uses_marks_can_be_typed_as_it_is(tmp_path, capsys):
     assert "negatives.npy" in capsys.readouterr().out
 
 
+def test_marks_are_listed_page_by_page(tmp_path):
+    with serving(explored(write_embeddings(tmp_path), labels="labels.txt")) as client:
+        for second in range(1, 6):
+            client.mark(first=0, second=second, same=True)
+        assert [each["second"]["id"] for each in client.json("api/marks?start=1&k=2")["pairs"]] == [4, 3]
+        assert client.json("api/marks?start=5") == {"total": 5, "pairs": []}
+
+
 @pytest.mark.parametrize(
     ("body", "kind", "status"),
     [

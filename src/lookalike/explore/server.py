@@ -51,6 +51,9 @@ def make_app(session: Session, token: str, port: int) -> Guarded:
     def suspects(request: Request) -> Response:
         return JSONResponse(session.suspects(_number(request, "start", 0), _number(request, "k", USUAL)))
 
+    def marks(request: Request) -> Response:
+        return JSONResponse(session.marked(_number(request, "start", 0), _number(request, "k", USUAL)))
+
     def image(request: Request) -> Response:
         i = _id(request.path_params["id"], session.content.n)
         try:
@@ -75,7 +78,7 @@ def make_app(session: Session, token: str, port: int) -> Guarded:
         Route("/api/search", search),
         Route("/api/sample/{id}", sample),
         Route("/api/suspects", suspects),
-        Route("/api/marks", lambda request: JSONResponse(session.marked(_number(request, "k", USUAL)))),
+        Route("/api/marks", marks),
         Route("/api/mark", mark, methods=["POST"]),
         Route("/image/{tower}/{id}", image),
         *(Route(f"/{name}", _file(*file)) for name, file in FILES.items()),

@@ -109,7 +109,7 @@ class Session:
             return answer
         pairs, labels = search.found.pairs, self._merged
         open_ones = np.flatnonzero(labels[pairs[:, 0]] != labels[pairs[:, 1]])
-        rows = open_ones[max(0, start) : max(0, start) + min(max(k, 1), MOST)]
+        rows = open_ones[start : start + min(max(k, 1), MOST)]
         cosines = self.neighbours.cosines(search.found.distances[rows])
         positives = search.found.positives[rows].tolist()
         answer["pairs"] = [
@@ -139,10 +139,10 @@ class Session:
             self._merged = self._merge()
         return {"marks": len(self._pairs)}
 
-    def marked(self, k: int) -> dict[str, Any]:
+    def marked(self, start: int, k: int) -> dict[str, Any]:
         """List the marked pairs, the newest first."""
         pairs = self._pairs[::-1]
-        shown = [[self.content.describe(i) for i in pair] for pair in pairs[: min(max(k, 1), MOST)]]
+        shown = [[self.content.describe(i) for i in pair] for pair in pairs[start : start + min(max(k, 1), MOST)]]
         return {"total": len(pairs), "pairs": [{"first": first, "second": second} for first, second in shown]}
 
     def _merge(self) -> Array:

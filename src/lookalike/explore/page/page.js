@@ -128,7 +128,22 @@ function show(name, selected, ...children) {
   select(selected, had || document.activeElement === document.body);
 }
 
-function showSuspects(content, selected) {
+// Links to the pages of a list before and after this one, which `p` and `n` follow.
+function turn(name, start, shown, total) {
+  const link = (rel, textContent, to) => make("a", { rel, textContent, href: `#${name}/${to}` });
+  return make("p", { className: "turn" },
+    start > 0 ? link("prev", "Previous", Math.max(0, start - PAGE)) : null,
+    start + shown < total ? link("next", `Next ${Math.min(PAGE, total - start - shown)}`, start + shown) : null);
+}
+
+// Marks made a list so short that this page of it is empty: show the last one that is not.
+function turnedBack(name, start, content) {
+  const isBeyond = start > 0 && !content.pairs.length;
+  if (isBeyond) location.replace(`#${name}/${PAGE * Math.max(0, Math.ceil(content.total / PAGE) - 1)}`);
+  return isBeyond;
+}
+
+function showSuspects(content, selected, start) {
   view = { items: [] };
   if (content.total === null) {
     const bar = make("progress", { max: 1, value: content.progress });
@@ -143,10 +158,14 @@ function showSuspects(content, selected) {
     : about.labels === null
     ? "The nearest pairs of the whole set, nearest first: without labels there is no positive to compare with."
     : "Pairs of different labels that lie nearer to each other than to their own positives on average, the most suspicious first.";
+  if (turnedBack("suspects", start, content)) return;
   const entries = content.pairs.map(pairItem);
-  const count = content.total > entries.length ? ` The first ${entries.length} of ${content.total.toLocaleString("en")}.` : "";
+  const all = content.total.toLocaleString("en");
+  const first = start ? ` Pairs ${start + 1} to ${start + entries.length} of ${all}.` : ` The first ${entries.length} of ${all}.`;
+  const count = content.total > entries.length ? first : "";
   show("suspects", selected, make("p", { className: "intro", textContent: intro + count }),
-    entries.length ? list(entries, pairs(), "Likely false negatives") : make("p", { className: "empty", textContent: "There is no such pair." }));
+    entries.length ? list(entries, pairs(), "Likely false negatives") : make("p", { className: "empty", textContent: "There is no such pair." }),
+    turn("suspects", start, entries.length, content.total));
 }
 
 function showSample(content, selected) {
@@ -195,12 +214,15 @@ function showSearch(content, text) {
     entries.length ? list(entries, layout(), "Samples found") : make("p", { className: "empty", textContent: "Nothing found: try a part of a text, an id such as 12, or label:7." }));
 }
 
-function showMarked(content, selected) {
+function showMarked(content, selected, start) {
   view = { items: [] };
+  if (turnedBack("marked", start, content)) return;
   const entries = content.pairs.map(pairItem);
-  const count = content.total > entries.length ? `The last ${entries.length} of ${content.total.toLocaleString("en")} marked pairs.` : "Marked as the same, the newest first.";
+  const part = content.total > entries.length ? ` Pairs ${start + 1} to ${start + entries.length} of ${content.total.toLocaleString("en")}.` : "";
+  const count = `Marked as the same, the newest first.${part}`;
   show("marked", selected, make("p", { className: "intro", textContent: count }),
-    entries.length ? list(entries, pairs(), "Marked pairs") : make("p", { className: "empty", textContent: "Nothing is marked yet." }));
+    entries.length ? list(entries, pairs(), "Marked pairs") : make("p", { className: "empty", textContent: "Nothing is marked yet." }),
+    turn("marked", start, entries.length, content.total));
 }
 
 async function load(path, showIt) {
@@ -229,8 +251,9 @@ function route(selected = 0) {
   const text = decoded(rest.join("/"));
   if (name === "sample") return loadSample(text, selected);
   if (name === "search") { query.value = text; return load(`api/search?k=${PAGE}&q=${encodeURIComponent(text)}`, (content) => showSearch(content, text)); }
-  if (name === "marked") return load(`api/marks?k=${PAGE}`, (content) => showMarked(content, selected));
-  return load(`api/suspects?k=${PAGE}`, (content) => showSuspects(content, selected));
+  const start = /^\d{1,9}$/.test(text) ? Number(text) : 0;
+  if (name === "marked") return load(`api/marks?k=${PAGE}&start=${start}`, (content) => showMarked(content, selected, start));
+  return load(`api/suspects?k=${PAGE}&start=${start}`, (content) => showSuspects(content, selected, start));
 }
 
 // Decisions are taken one after the other, each on the list that the one before has left.
@@ -275,6 +298,7 @@ function onKey(event) {
   else if (event.key === "s") markSelected();
   else if (event.key === "u") undoLast();
   else if (event.key === "Enter" && current && event.target === current.item) location.hash = `#sample/${current.open}`;
+  else if (event.key === "n" || event.key === "p") main.querySelector(`.turn [rel=${event.key === "n" ? "next" : "prev"}]`)?.click();
   else if (event.key === "f") location.hash = "#suspects";
   else if (event.key === "m") location.hash = "#marked";
   else if (event.key === "/") query.focus();
