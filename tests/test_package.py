@@ -62,6 +62,12 @@ def test_the_sdist_holds_what_the_tests_need(tmp_path):
     assert not [name for name in names if re.search(r"__pycache__|\.pyc$|(^|/)(runs|site|inputs)/", name)]
 
 
+def test_the_tests_that_run_with_the_lowest_versions_are_there():
+    named = re.findall(r"tests/[\w./]+", (ROOT / ".ci" / "lowest").read_text())
+    assert len(named) > 10
+    assert [path for path in named if not (ROOT / path).exists()] == []
+
+
 def test_the_lowest_versions_that_are_tested_are_the_bounds():
     declared = map(Requirement, PROJECT["dependencies"])
     bounds = {each.name: str(each.specifier).removeprefix(">=") for each in declared}
