@@ -134,6 +134,28 @@ def test_one_process_marks_at_a_time(path):
     Marks(path, samples=50).close()
 
 
+@pytest.mark.parametrize("touch", ["remove", "move", "replace", "edit"])
+def test_nothing_is_marked_in_a_file_that_another_program_has_touched(path, touch):
+    with Marks(path, samples=50) as marks:
+        marks.mark(3, 4)
+        text = path.read_text()
+        if touch == "remove":
+            path.unlink()
+        elif touch == "move":
+            path.rename(path.with_name("moved.jsonl"))
+        elif touch == "replace":  # as editors save
+            path.with_name("new").write_text(text)
+            path.with_name("new").replace(path)
+        else:
+            path.write_text(HEADER)
+        with pytest.raises(ValueError, match="was moved, removed or changed by another program"):
+            marks.mark(5, 6)
+        assert marks.pairs.tolist() == [[3, 4]]
+    with Marks(path, samples=50) as marks:
+        marks.mark(7, 8)
+    assert [7, 8] in read_same(path, 50).tolist()
+
+
 def test_a_full_disk_leaves_the_file_as_it_was(path, monkeypatch):
     with Marks(path, samples=50) as marks:
         marks.mark(3, 4)

@@ -252,7 +252,7 @@ class Marks:
         """Mark two samples as the same.
 
         Raises:
-            ValueError: There is no such sample, or the two are one.
+            ValueError: There is no such sample, the two are one, or another program has touched the file.
             DiskFullError: The disk is full; nothing was marked.
         """
         self._decide(first, second, is_same=True)
@@ -261,7 +261,7 @@ class Marks:
         """Take the mark of two samples back.
 
         Raises:
-            ValueError: There is no such sample, or the two are one.
+            ValueError: There is no such sample, the two are one, or another program has touched the file.
             DiskFullError: The disk is full; nothing was changed.
         """
         self._decide(first, second, is_same=False)
@@ -287,9 +287,22 @@ class Marks:
         with self._one_at_a_time:
             if self._file.closed:
                 raise ValueError(f"{self.path} is closed: open it again to mark pairs.")
+            if not self._is_untouched():
+                raise ValueError(
+                    f"{self.path} was moved, removed or changed by another program after it was opened, so nothing is "
+                    "added: open it again."
+                )
             with writable(self.path.parent):
                 self._append(line.encode())
             _apply(self._pairs, self._data.pair(first, second), is_same=is_same)
+
+    def _is_untouched(self) -> bool:
+        """Return whether the path still leads to the open file, as it was left: others would read what lies there."""
+        try:
+            there = self.path.stat()
+        except OSError:
+            return False
+        return os.path.samestat(there, os.fstat(self._file.fileno())) and there.st_size == self._end
 
     def _append(self, line: bytes) -> None:
         """Append to the file and wait until the disk has it; after an error the file is as it was."""
