@@ -43,6 +43,7 @@ def test_each_program_is_checked_once(searches, kind):
     assert cuda_check.fault(asked(kind, 60)) is None
     assert len(searches) == 1
     assert searches[0].plan.run  # limits are sampled
+    assert searches[0].kernels.repaired  # and some are too tight
 
 
 def test_large_references_have_their_own_program_on_hopper(monkeypatch, searches):
