@@ -1,5 +1,6 @@
 """Codes of several bits: what bytes mean, how two of them compare, and what a hasher does with awkward embeddings."""
 
+import contextlib
 import itertools
 import math
 
@@ -167,6 +168,22 @@ def test_embeddings_without_much_to_tell(kind, dim):
     nearest = scalar_topk(codes, codes, 1).indices.flatten()
     cosines = (normalize(x, dim=1) * normalize(x[nearest], dim=1)).sum(1)
     assert bool((cosines[x.any(1)] > 0.99).all())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_a_device_is_not_waited_for(monkeypatch, dtype):
+    """Tensors without values stand for those of a GPU: they can neither be read nor mixed with others."""
+    monkeypatch.setattr(torch, "autocast", lambda *_, **__: contextlib.nullcontext())  # knows no such device
+    hasher, x = fitted(embeddings()), torch.empty(5000, DIM, dtype=dtype, device="meta")
+    expected = hasher.encode(embeddings())
+    packed, finite = hasher.encode_flagged(x)
+    assert (packed.dtype, packed.shape[1], finite.dtype) == (torch.uint8, expected.packed.shape[1], torch.bool)
+    moments = Moments(DIM, "meta")
+    moments.add(x, finite)
+    codes = ScalarCodes(packed, hasher.scheme)
+    assert hasher.decode(codes).shape == x.shape
+    assert codes.scheme.compare(packed[:7, None], packed).shape == (7, 5000)
+    assert codes.scheme.signs(packed).device == packed.device == moments.covariance().device
 
 
 @pytest.mark.parametrize(

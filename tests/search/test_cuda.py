@@ -363,14 +363,12 @@ def pretended(monkeypatch):
     return asked
 
 
-@pytest.mark.parametrize(("is_right", "backend"), [(True, "cuda"), (False, "matmul")])
-def test_large_searches_on_a_device_take_the_kernels_if_these_are_right(
-    monkeypatch, caplog, pretended, is_right, backend
-):
-    monkeypatch.setattr(cuda_check, "is_right", lambda _: is_right)
+@pytest.mark.parametrize(("fault", "backend"), [(None, "cuda"), ("these do not run on this GPU", "matmul")])
+def test_large_searches_on_a_device_take_the_kernels_if_these_are_right(monkeypatch, caplog, pretended, fault, backend):
+    monkeypatch.setattr(cuda_check, "fault", lambda _: fault)
     with caplog.at_level(logging.WARNING, "lookalike"):
         assert choice.choose_backend(pretended) == backend
-    assert ("gave a wrong answer to a test on this GPU; please report it" in caplog.text) == (not is_right)
+    assert ("rather than the CUDA kernels, because these do not run on this GPU." in caplog.text) == bool(fault)
 
 
 @pytest.mark.parametrize(

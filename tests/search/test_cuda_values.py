@@ -176,6 +176,22 @@ def test_emulated_tiles_at_their_edges(monkeypatch, folder, n):
         assert_same(cuda.search_of(asked).run(), plain.topk(asked))
 
 
+@pytest.mark.parametrize("shift", [0, 8, 20])
+@pytest.mark.parametrize("lowest", [0, 1, 700, 7131])
+@pytest.mark.parametrize("span", [0, 3000, 30_000])
+def test_emulated_tables_at_their_extremes(monkeypatch, folder, shift, lowest, span):
+    """Factors of zero, tables of one value, offsets larger than any cosine: sums may have nowhere safe to start."""
+    emulator.install(monkeypatch, folder)
+    monkeypatch.setattr(cuda_plan, "DIRECT", 300)
+    factors, offsets = torch.linspace(lowest, 7131, 256).int(), torch.linspace(-span, span, 256).int()
+    scheme = replace(scheme_of((4, 30), shift=shift), factors=factors, offsets=offsets)
+    packed, labels = random_codes(1200, scheme), torch.arange(1200) % 9
+    asked = checked_request(packed[:QUERIES], packed, 9, labels=(labels[:QUERIES], labels), scheme=scheme)
+    search = cuda.search_of(asked)
+    assert search.plan.run
+    assert_same(search.run(), plain.topk(asked))
+
+
 @pytest.mark.parametrize("deviations", [-2.4, 120.0])
 @pytest.mark.parametrize("name", ["labels", "limits", "few distinct codes", "random bytes"])
 def test_emulated_repair(monkeypatch, folder, name, deviations):
@@ -201,6 +217,18 @@ def test_few_rows_are_looked_up_and_none_searched_again(monkeypatch, folder, nam
     assert search.kernels.examined < QUERIES * (
         cuda.CHUNK + 200
     )  # ties up to the chunk that ends behind the limit's id
+
+
+def test_memory_is_counted_once_rows_are_unpacked(monkeypatch, folder):
+    """They are several times as long as codes, and lists get what is left."""
+    emulator.install(monkeypatch, folder)
+    asked = awkward("random", 533, 5)
+    done = []
+    kernels = emulator.emulated_kernels(cuda.program_of(asked), folder)
+    monkeypatch.setattr(kernels, "launch", lambda name, *_, **__: done.append(name))
+    monkeypatch.setattr(cuda_plan, "affordable", lambda _: done.append("affordable") or 1 << 20)
+    cuda.search_of(asked)
+    assert done == ["prepare", "prepare", "affordable"]
 
 
 def test_near_rows_that_labels_leave_out_are_not_looked_up(monkeypatch, folder):

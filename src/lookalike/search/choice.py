@@ -60,8 +60,8 @@ def choose_backend(request: Request) -> str:
     if device.type != "cuda" or pairs <= SMALL:
         return "matmul"
     why_not = cuda_obstacle(device, request.bits, request.k, request.scheme)
-    if why_not is None and not _cuda_is_right(request):
-        why_not = "these gave a wrong answer to a test on this GPU; please report it, with the name of the GPU"
+    if why_not is None:
+        why_not = _cuda_fault(request)
     if why_not is None:
         return "cuda"
     warn_once(f"searching with matrix products rather than the CUDA kernels, because {why_not}.")
@@ -98,10 +98,10 @@ def cuda_obstacle(device: torch.device, bits: int, k: int, scheme: Scheme | None
     return obstacle(device, bits, k, scheme)
 
 
-def _cuda_is_right(request: Request) -> bool:
-    from lookalike.search.cuda_check import is_right  # noqa: PLC0415 - not needed without a GPU
+def _cuda_fault(request: Request) -> str | None:
+    from lookalike.search.cuda_check import fault  # noqa: PLC0415 - not needed without a GPU
 
-    return is_right(request)
+    return fault(request)
 
 
 def is_loaded() -> bool:

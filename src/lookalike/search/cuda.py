@@ -78,15 +78,23 @@ CHUNK = 2048  # columns between two looks at the limits, as in the kernel
 MAX_K = 4096  # neighbours that can be sorted in the shared memory of any device
 
 
-def topk(request: Request) -> Neighbours:
-    """Answer a request: the `cuda` backend."""
+def topk(request: Request, size: int | None = None) -> Neighbours:
+    """Answer a request: the `cuda` backend. `size` is as for `search_of`."""
     with torch.cuda.device(request.query.device):
-        return search_of(request).run()
+        return search_of(request, size).run()
 
 
-def search_of(request: Request) -> Search:
-    """Prepare the search of a request, which is for codes of its kind."""
-    return SignSearch(request) if request.scheme is None else cuda_values.ValueSearch(request, request.scheme)
+def search_of(request: Request, size: int | None = None) -> Search:
+    """Prepare the search of a request, by the program that suits a reference of `size` rows, by default its own."""
+    return SignSearch(request, size) if request.scheme is None else cuda_values.ValueSearch(request, request.scheme)
+
+
+def program_of(request: Request) -> tuple[tuple[str, int], ...]:
+    """Return the macros of the program that answers a request."""
+    if request.scheme is not None:
+        return cuda_values.macros_of(cuda_values.slices_of(request.scheme))
+    words = words_of(request.bits)
+    return macros_of(words, hopper_shape(words, request.num_references, request.query.device))
 
 
 def obstacle(device: torch.device, bits: int, k: int, scheme: Scheme | None = None) -> str | None:
@@ -114,6 +122,12 @@ def words_of(bits: int) -> int:
     return next(words for words in SHAPES if bits <= 32 * words)
 
 
+def hopper_shape(words: int, size: int, device: torch.device) -> HopperShape | None:
+    """Return the layout of the scan for Hopper, or None where that for any GPU is faster or the only one."""
+    is_faster = size >= HOPPER_FROM[words]
+    return HOPPER_SHAPES[words] if is_faster and torch.cuda.get_device_capability(device) == HOPPER else None
+
+
 def macros_of(words: int, hopper: HopperShape | None) -> tuple[tuple[str, int], ...]:
     """Return what to define for a code length, for Hopper or for any GPU."""
     macros = {"words": words, **SHAPES[words]._asdict()}
@@ -125,11 +139,9 @@ def macros_of(words: int, hopper: HopperShape | None) -> tuple[tuple[str, int], 
 class SignSearch(Search):
     """A search of sign codes."""
 
-    def __init__(self, request: Request) -> None:
+    def __init__(self, request: Request, size: int | None = None) -> None:
         words = words_of(request.bits)
-        capability = torch.cuda.get_device_capability(torch.cuda.current_device())
-        pays = request.num_references >= HOPPER_FROM[words]
-        self.hopper = HOPPER_SHAPES[words] if pays and capability == HOPPER else None
+        self.hopper = hopper_shape(words, size or request.num_references, request.query.device)
         super().__init__(request, words, SHAPES[words], macros_of(words, self.hopper))
 
     def _scan(self, rows: slice, limits: Tensor, keys: Tensor, counts: Tensor) -> None:

@@ -60,15 +60,16 @@ class Search(ABC):
         self.spare = 0  # excluded rows per query that limits allow for, at most
         if request.exclude is not None:
             self.spare = max(request.k, 2 * len(request.exclude[1]) // request.num_queries)
+        self.wide_labels = torch.zeros(1, dtype=torch.int32, device=self.device)
+        shared = request.reference is request.query and request.reference_labels is request.query_labels
+        self.reference = self._prepared(request.reference, request.reference_labels, True)
+        self.query = self.reference if shared else self._prepared(request.query, request.query_labels, False)
+        # What is prepared takes its part of the memory first: rows of bytes are several times as long as codes.
         scarcer = 1 if request.limits is None else cuda_plan.SCARCER
         sizes = (request.num_queries, request.num_references, request.k + self.spare)
         self.plan = cuda_plan.make_plan(*sizes, request.memory or cuda_plan.MEMORY, scarcer)
         if request.memory is None and not cuda_plan.fits(8 * self.plan.tile * self.plan.capacity):
             self.plan = cuda_plan.make_plan(*sizes, cuda_plan.affordable(self.device), scarcer)
-        self.wide_labels = torch.zeros(1, dtype=torch.int32, device=self.device)
-        shared = request.reference is request.query and request.reference_labels is request.query_labels
-        self.reference = self._prepared(request.reference, request.reference_labels, True)
-        self.query = self.reference if shared else self._prepared(request.query, request.query_labels, False)
 
     def run(self) -> Neighbours:
         """Search, tile by tile of the queries."""

@@ -90,6 +90,8 @@ extern "C" __global__ void limits(
     if (row >= num_queries) return;
     const u32 found = value_of_rank(best + row * stride, exclude_offsets, row, k, spare, share, deviations);
     if (threadIdx.x % 32) return;
+    keys_up_to[row] = UNLIMITED;
+    if (!found) return;  // and names no row
     const i64 id = sample_ids[~found & ((1u << place_bits) - 1)];
-    keys_up_to[row] = found ? key_of(distance(queries + row * WORDS, reference + id * WORDS), id) : UNLIMITED;
+    keys_up_to[row] = key_of(distance(queries + row * WORDS, reference + id * WORDS), id);
 }
