@@ -70,6 +70,7 @@ def test_the_summary_is_printed_and_written(dataset, model, tmp_path, capsys):
     assert shown.endswith(f"Written: {output} ({written['rows']:,} rows), out.summary.json\n")
 
 
+@pytest.mark.parametrize("name", ["out.jsonl", "out"])
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
@@ -78,10 +79,10 @@ def test_the_summary_is_printed_and_written(dataset, model, tmp_path, capsys):
         ({"num_negatives": 80, "output_format": "n-tuple"}, "nothing to write to .* lower num_negatives"),
     ],
 )
-def test_an_output_without_negatives_is_not_written(dataset, model, tmp_path, options, sentence):
+def test_an_output_without_negatives_is_not_written(dataset, model, tmp_path, options, sentence, name):
     with pytest.raises(ValueError, match=sentence):
-        mine_hard_negatives(dataset, model, output=tmp_path / "out.jsonl", verbose=False, **options)
-    assert [path.name for path in tmp_path.iterdir()] == ["out.jsonl.cache"]  # the next run encodes nothing
+        mine_hard_negatives(dataset, model, output=tmp_path / name, verbose=False, **options)
+    assert [path.name for path in tmp_path.iterdir()] == [f"{name}.cache"]  # the next run encodes nothing
 
 
 def test_a_disk_that_fills_up_at_the_end_loses_nothing(dataset, model, tmp_path, monkeypatch):

@@ -239,12 +239,21 @@ def writing_rows(path: Path, rows: Iterable[Row], then: str, *, shown: Path | No
                     writer = writer or stack.enter_context(parquet.ParquetWriter(temporary, batch.schema))
                     writer.write_batch(batch)
                     number += len(batch)
-        if number == 0:
-            raise ValueError(
-                f"there is nothing to write to {shown}: no query has as many negatives as a row needs; lower "
-                "num_negatives or loosen the filters."
-            )
+        check_rows(number, shown)
         yield number
+
+
+def check_rows(number: int, output: Path) -> None:
+    """Check that an output gets rows.
+
+    Raises:
+        ValueError: There are none.
+    """
+    if number == 0:
+        raise ValueError(
+            f"there is nothing to write to {output}: no query has as many negatives as a row needs; lower "
+            "num_negatives or loosen the filters."
+        )
 
 
 @dataclass(frozen=True)
