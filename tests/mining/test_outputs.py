@@ -9,7 +9,17 @@ import numpy as np
 import pytest
 
 from lookalike import mine_hard_negatives
-from lookalike.mining import MiningInterrupted, Summary, embeddings, mine_embeddings, outputs, run, store, text_mining
+from lookalike.mining import (
+    MiningInterrupted,
+    Summary,
+    embeddings,
+    formats,
+    mine_embeddings,
+    outputs,
+    run,
+    store,
+    text_mining,
+)
 from lookalike.mining.store import Store
 from lookalike.utils.files import DiskFullError, UnwritableError
 from lookalike.utils.locks import FolderInUseError, locked
@@ -83,6 +93,25 @@ def test_an_output_without_negatives_is_not_written(dataset, model, tmp_path, op
     with pytest.raises(ValueError, match=sentence):
         mine_hard_negatives(dataset, model, output=tmp_path / name, verbose=False, **options)
     assert [path.name for path in tmp_path.iterdir()] == [f"{name}.cache"]  # the next run encodes nothing
+
+
+def test_a_disk_that_fills_up_while_a_part_is_written_loses_nothing(dataset, model, tmp_path, monkeypatch):
+    output = tmp_path / "out"
+
+    def filling(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(formats, "_batches", filling)
+        with pytest.raises(
+            DiskFullError, match=r"no room left for finish-query-0+.parquet .*: what is complete is kept"
+        ):
+            mine_hard_negatives(dataset, model, output=output, verbose=False)
+    assert not list(tmp_path.rglob("*.tmp"))
+    for name in ("encode_query", "encode_document"):
+        monkeypatch.setattr(model, name, stopped)
+    mine_hard_negatives(dataset, model, output=output, verbose=False)
+    assert not cache_of(output).exists()
 
 
 def test_a_disk_that_fills_up_at_the_end_loses_nothing(dataset, model, tmp_path, monkeypatch):
