@@ -95,6 +95,18 @@ def test_an_output_without_negatives_is_not_written(dataset, model, tmp_path, op
     assert [path.name for path in tmp_path.iterdir()] == [f"{name}.cache"]  # the next run encodes nothing
 
 
+def test_a_resumed_run_scores_as_the_model_does_now(dataset, other_model, tmp_path, monkeypatch):
+    options = {"output_scores": True, "verbose": False}
+    with monkeypatch.context() as patched:
+        patched.setattr(text_mining, "writing_rows", stopped)  # all cells are done, and nothing is written
+        with pytest.raises(MiningInterrupted):
+            mine_hard_negatives(dataset, other_model, output=tmp_path / "out.jsonl", **options)
+    other_model.similarity_fn_name = "euclidean"
+    mine_hard_negatives(dataset, other_model, output=tmp_path / "out.jsonl", **options)
+    mine_hard_negatives(dataset, other_model, output=tmp_path / "alone.jsonl", **options)
+    assert (tmp_path / "out.jsonl").read_bytes() == (tmp_path / "alone.jsonl").read_bytes()
+
+
 def test_a_disk_that_fills_up_while_a_part_is_written_loses_nothing(dataset, model, tmp_path, monkeypatch):
     output = tmp_path / "out"
 

@@ -69,8 +69,12 @@ class Encoder:
     @property
     def similarity(self) -> Callable[[Tensor, Tensor], Tensor] | None:
         """The model's own similarity of rows; None if it is that of normalised rows, the dot product."""
-        named = self.model.similarity_fn_name
-        return None if named in ("cosine", "dot") else self.model.similarity_pairwise
+        return None if self.how_compared in ("cosine", "dot") else self.model.similarity_pairwise
+
+    @property
+    def how_compared(self) -> str:
+        """The name of that similarity: a setting of the model, which changes scores and no embeddings."""
+        return str(self.model.similarity_fn_name)
 
     def __enter__(self) -> Self:
         return self

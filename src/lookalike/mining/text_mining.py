@@ -145,7 +145,9 @@ class TextMining:
         scorers = [None if each is None else identify(each) for each in (cross_encoder, judge and judge.given)]
         return Run(
             folder=cells,
-            finished=job.cells(settings_of(pipeline), scheme, block, self.layout, *scorers, self.judge_margin),
+            finished=job.cells(
+                settings_of(pipeline), scheme, block, self.layout, *scorers, self.judge_margin, encoder.how_compared
+            ),
             grid=Grid(len(pairs.queries), len(pairs.corpus), itself=False, encodes=True, block=block),
             sides={side.side: side for side in self.sides},
             pipeline=pipeline,
