@@ -178,5 +178,6 @@ def test_files_that_are_no_shards_are_named(tmp_path):
         open_shards(tmp_path)
     (tmp_path / "2.npy").unlink()
     write_parquet(tmp_path / "x.parquet", X)
-    with pytest.raises(ValueError, match="Parquet need a cache folder"):
-        open_shards([tmp_path / "x.parquet"])
+    np.save(tmp_path / "3.npy", X)
+    with pytest.raises(ValueError, match=r"x\.parquet: shards in Parquet are converted first, beside the output"):
+        open_shards([tmp_path / "3.npy", tmp_path / "x.parquet"])

@@ -66,8 +66,11 @@ def open_shards(source: Any, *, cache: str | Path | None = None, min_rows: int =
     files = [file for file in found if not _is_empty(file)]
     if not files:
         raise ValueError(f"none of the files of embeddings has any rows; the first is {found[0]}.")
-    if cache is None and any(file.suffix.lower() == ".parquet" for file in files):
-        raise ValueError(f"{files[0]}: shards in Parquet need a cache folder for their rows; or convert them to .npy.")
+    converted = next((file for file in files if file.suffix.lower() == ".parquet"), None)
+    if cache is None and converted is not None:
+        raise ValueError(
+            f"{converted}: shards in Parquet are converted first, beside the output: give one, or convert them to .npy."
+        )
     shards = [
         _converted(file, Path(cache))
         if cache is not None and file.suffix.lower() == ".parquet"
