@@ -14,6 +14,7 @@ from lookalike.mining import (
     Summary,
     embeddings,
     formats,
+    job,
     mine_embeddings,
     outputs,
     run,
@@ -299,6 +300,17 @@ def test_killed_at_any_moment_it_leaves_no_files_of_two_runs(mine_to, tmp_path, 
     assert {True, False} not in seen
     assert seen[-1] == {False}
     assert ready == [output.read_bytes()]  # what fails while it is written takes no old output with it
+
+
+def test_what_a_kill_after_the_output_leaves_behind_is_named(mine_to, monkeypatch):
+    write, output = mine_to
+    with monkeypatch.context() as patched:
+        patched.setattr(job, "_tidy", lambda *_, **__: None)
+        write()
+    with pytest.raises(ValueError, match=rf"exists; .* {output.name}\.cache beside it is from an interrupted run"):
+        write()
+    write(force=True)
+    assert not cache_of(output).exists()
 
 
 def test_an_output_stays_until_another_is_complete(mine_to, tmp_path, monkeypatch):
