@@ -1,12 +1,18 @@
 """Shards of embeddings read like one array; Parquet is converted once, completely or not at all."""
 
+import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from itertools import pairwise
 
 import numpy as np
 import pytest
 
-from lookalike.mining import embedding_shards
+from lookalike.mining import embedding_shards, job
 from lookalike.mining.embedding_shards import embeddings_identity, open_shards
+from lookalike.utils.locks import FolderInUseError, locked
+from tests.processes import PATIENCE
 
 pa = pytest.importorskip("pyarrow")
 parquet = pytest.importorskip("pyarrow.parquet")
@@ -90,6 +96,50 @@ def test_a_conversion_that_stopped_is_never_used(tmp_path, monkeypatch):
     check(open_shards(tmp_path / "x.parquet", cache=tmp_path / "cache"))
 
 
+def test_processes_that_start_together_convert_once(tmp_path, monkeypatch):
+    write_parquet(tmp_path / "x.parquet", X)
+    convert, converted, second_acted = embedding_shards._convert, [], threading.Event()
+
+    def open_it():
+        return open_shards(tmp_path / "x.parquet", cache=tmp_path / "cache")
+
+    with ThreadPoolExecutor(1) as other, monkeypatch.context() as patched:
+
+        def converting(*arguments):
+            converted.append(arguments)
+            if len(converted) == 1:  # the other one begins, and waits
+                second.append(other.submit(open_it))
+                assert second_acted.wait(PATIENCE)
+            convert(*arguments)
+            if len(converted) == 2:
+                second_acted.set()
+
+        def locking(*arguments, **options):
+            try:
+                with locked(*arguments, **options):
+                    yield
+            except FolderInUseError:
+                second_acted.set()
+                raise
+
+        second = []
+        patched.setattr(embedding_shards, "_convert", converting)
+        patched.setattr(job, "locked", contextmanager(locking))
+        check(open_it())
+        check(second[0].result(PATIENCE))
+    assert len(converted) == 1
+    assert [path.suffix for path in (tmp_path / "cache").iterdir()] == [".npy"]
+
+
+def test_a_conversion_that_was_cut_is_made_again(tmp_path):
+    write_parquet(tmp_path / "x.parquet", X)
+    check(open_shards(tmp_path / "x.parquet", cache=tmp_path / "cache"))
+    (path,) = (tmp_path / "cache").iterdir()
+    for size in (500, 0):
+        os.truncate(path, size)
+        check(open_shards(tmp_path / "x.parquet", cache=tmp_path / "cache"))
+
+
 def column(*rows):
     return pa.table({"vector": pa.array(list(rows))})
 
@@ -128,5 +178,6 @@ def test_files_that_are_no_shards_are_named(tmp_path):
         open_shards(tmp_path)
     (tmp_path / "2.npy").unlink()
     write_parquet(tmp_path / "x.parquet", X)
-    with pytest.raises(ValueError, match="Parquet need a cache folder"):
-        open_shards([tmp_path / "x.parquet"])
+    np.save(tmp_path / "3.npy", X)
+    with pytest.raises(ValueError, match=r"x\.parquet: shards in Parquet are converted first, beside the output"):
+        open_shards([tmp_path / "3.npy", tmp_path / "x.parquet"])

@@ -60,7 +60,7 @@ def test_one_query_is_enough_where_a_reference_is_searched(data):
 
 def test_without_labels_a_row_finds_all_but_itself(data):
     x, _ = data
-    for given in (x, torch.from_numpy(x)):
+    for given in (x, torch.from_numpy(x), np.asfortranarray(x), np.repeat(x, 2, axis=1)[:, ::2]):
         mined = mine(given, num_negatives=4)
         assert torch.equal(mined.indices, expected(x, x, np.eye(600, dtype=bool), 4).indices)
 

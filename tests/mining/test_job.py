@@ -13,8 +13,8 @@ from lookalike.mining import DryRun, Merge, MiningInterrupted, Shard, Unfinished
 from lookalike.mining.cells import Cell
 from lookalike.mining.run import Run
 from lookalike.utils.locks import FolderInUseError
-from tests.mining.cells import embeddings, rows_of
-from tests.mining.shares import encoded, killed_in, logging_cells, mine_rows, mine_texts
+from tests.mining.cells import embeddings, mine, rows_of
+from tests.mining.shares import encoded, killed_in, logging_cells, mine_rows, mine_texts, small_cells
 from tests.mining.words import make_columns, write_jsonl
 from tests.processes import Child, run_function, wait_until
 
@@ -160,6 +160,22 @@ def test_a_row_that_is_in_no_sample_is_noticed(inputs, tmp_path, monkeypatch):
     np.save(tmp_path / "x.npy", x)
     with pytest.raises(ValueError, match=r"different data \(embeddings: .*, sizes and times of files \w+, now "):
         mine_rows(tmp_path / "x.npy", tmp_path / "out.npy")
+
+
+@pytest.mark.parametrize("mode", [None, "r"])
+def test_a_row_of_an_array_that_is_in_no_sample_is_noticed(inputs, tmp_path, monkeypatch, mode):
+    def mine_array(source, output, **options):
+        with small_cells():
+            return mine(np.load(source, mmap_mode=mode), output=output, **options)
+
+    monkeypatch.setattr("lookalike.mining.embeddings.SAMPLE", 3)
+    shutil.copyfile(inputs / "x.npy", tmp_path / "x.npy")
+    interrupt(mine_array, tmp_path / "x.npy", tmp_path / "out.npy")
+    x = np.load(tmp_path / "x.npy")
+    x[1] *= -1
+    np.save(tmp_path / "x.npy", x)
+    with pytest.raises(ValueError, match=r"different data \(embeddings: embeddings, 100 x 12, checksum \w+.*, now "):
+        mine_array(tmp_path / "x.npy", tmp_path / "out.npy")
 
 
 @pytest.mark.parametrize("damage", ["flipped", "cut", "gone"])

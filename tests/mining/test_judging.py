@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from lookalike.mining import text_mining
 from lookalike.mining.judging import likely_path
 from tests.mining.shares import mine_texts
 from tests.mining.words import make_columns, read_jsonl, write_jsonl
@@ -80,6 +81,37 @@ def test_an_object_with_predict_judges_the_same(pairs, tmp_path):
     mine_texts(pairs, tmp_path / "b.jsonl", judge=CrossEncoder())
     assert (tmp_path / "a.jsonl").read_bytes() == (tmp_path / "b.jsonl").read_bytes()
     assert likely_path(tmp_path / "a.jsonl").read_bytes() == likely_path(tmp_path / "b.jsonl").read_bytes()
+
+
+class Weighted(torch.nn.Module):
+    def __init__(self, weight):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.tensor(weight))
+
+    def judge(self, pairs):
+        return self.weight * torch.tensor([vowels(text) for _, text in pairs])
+
+
+def judge(pairs):
+    return [-vowels(text) for _, text in pairs]
+
+
+def other_judge(pairs):
+    return [vowels(text) for _, text in pairs]
+
+
+other_judge.__qualname__, other_judge.__module__ = judge.__qualname__, "another"
+
+
+@pytest.mark.parametrize(("first", "second"), [(judge, other_judge), (Weighted(-1.0).judge, Weighted(1.0).judge)])
+def test_a_resumed_run_takes_nothing_that_another_judge_decided(pairs, tmp_path, monkeypatch, first, second):
+    with monkeypatch.context() as patched:
+        patched.setattr(text_mining, "writing_rows", None)  # all cells are done, and nothing is written
+        with pytest.raises(TypeError):
+            mine_texts(pairs, tmp_path / "out.jsonl", judge=first, judge_margin=0.2)
+    mine_texts(pairs, tmp_path / "out.jsonl", judge=second, judge_margin=0.2)
+    mine_texts(pairs, tmp_path / "alone.jsonl", judge=second, judge_margin=0.2)
+    assert (tmp_path / "out.jsonl").read_bytes() == (tmp_path / "alone.jsonl").read_bytes()
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,7 @@
 """Any encoder: what is taken for one, and what it must return."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
@@ -17,10 +19,18 @@ class Encodes:
         return letters(texts).numpy()
 
 
+class BothSides:
+    def encode_query(self, texts):
+        return letters(texts)
+
+    encode_document = encode_query
+
+
 @pytest.mark.parametrize(
     "given",
-    [letters, Encodes(), Words(), lambda texts: letters(texts).tolist(), lambda texts: list(letters(texts)),
-     lambda texts: list(letters(texts).numpy()), lambda texts: letters(texts).requires_grad_(),
+    [letters, Encodes(), Words(), BothSides(), lambda texts: letters(texts).tolist(),
+     lambda texts: list(letters(texts)), lambda texts: list(letters(texts).numpy()),
+     lambda texts: letters(texts).requires_grad_(),
      lambda texts: letters(texts).bfloat16().float() * 0 + letters(texts) * 3],
 )  # fmt: skip
 def test_functions_and_objects_with_encode_give_the_same(dataset, given):
@@ -68,10 +78,52 @@ def test_what_cannot_encode_is_refused(given):
         as_model(given)
 
 
+@pytest.mark.parametrize(("kind", "what"), [("MultiVectorEncoder", "several vectors"), ("SparseEncoder", "sparse vec")])
+def test_models_of_the_library_that_return_something_else_are_refused(dataset, kind, what):
+    found = type(kind, (), {"__module__": "sentence_transformers.of_this_kind"})
+    with pytest.raises(ValueError, match=f"a {kind} returns {what}"):
+        mine_hard_negatives(dataset, type("Mine", (found,), {"prompts": {}})(), verbose=False)
+
+
+class Uneven:
+    """Encodes queries and references to vectors of other lengths."""
+
+    def encode_query(self, texts):
+        return letters(texts)[:, :10]
+
+    def encode_document(self, texts):
+        return letters(texts)
+
+
+@pytest.mark.parametrize("options", [{}, {"rescore": "codes", "code": "signs"}, {"rescore": "codes", "bits": 64}])
+def test_vectors_of_other_lengths_are_not_compared(dataset, options):
+    with pytest.raises(
+        ValueError, match="vectors of 10 values for a query, and returned 26 before: all texts, queries"
+    ):
+        mine_hard_negatives(dataset, Uneven(), verbose=False, **options)
+    uneven = iter(range(5, 100))
+    with pytest.raises(ValueError, match=r"vectors of 6 values for a .*, and returned 5 before"):
+        mine_hard_negatives(
+            dataset, lambda texts: letters(texts)[:, : next(uneven)], verbose=False, block=16, **options
+        )
+
+
 def test_names_tell_encoders_apart():
     assert identify(as_model(Words())) == "words"
     assert identify(as_model(letters)) == "tests.mining.shares.letters"
     assert identify(as_model(Encodes())) == f"{__name__}.Encodes"
+
+
+def first_letters(texts, number, encode=letters):
+    return encode(texts)[:, :number]
+
+
+def test_arguments_tell_partial_functions_apart():
+    names = [identify(as_model(partial(first_letters, number=number))) for number in (9, 10)]
+    assert names == [f'{__name__}.first_letters({{"number": {number}}})' for number in (9, 10)]
+    assert identify(as_model(partial(first_letters, encode=Words()))).endswith('({"encode": "words"})')
+    one, same, other = (identify(as_model(partial(first_letters, encode=Module(seed), number=9))) for seed in (0, 0, 1))
+    assert one == same != other
 
 
 def letters_backwards(texts):

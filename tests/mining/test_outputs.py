@@ -9,7 +9,18 @@ import numpy as np
 import pytest
 
 from lookalike import mine_hard_negatives
-from lookalike.mining import MiningInterrupted, Summary, embeddings, mine_embeddings, outputs, run, store, text_mining
+from lookalike.mining import (
+    MiningInterrupted,
+    Summary,
+    embeddings,
+    formats,
+    job,
+    mine_embeddings,
+    outputs,
+    run,
+    store,
+    text_mining,
+)
 from lookalike.mining.store import Store
 from lookalike.utils.files import DiskFullError, UnwritableError
 from lookalike.utils.locks import FolderInUseError, locked
@@ -70,6 +81,7 @@ def test_the_summary_is_printed_and_written(dataset, model, tmp_path, capsys):
     assert shown.endswith(f"Written: {output} ({written['rows']:,} rows), out.summary.json\n")
 
 
+@pytest.mark.parametrize("name", ["out.jsonl", "out"])
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
@@ -78,10 +90,41 @@ def test_the_summary_is_printed_and_written(dataset, model, tmp_path, capsys):
         ({"num_negatives": 80, "output_format": "n-tuple"}, "nothing to write to .* lower num_negatives"),
     ],
 )
-def test_an_output_without_negatives_is_not_written(dataset, model, tmp_path, options, sentence):
+def test_an_output_without_negatives_is_not_written(dataset, model, tmp_path, options, sentence, name):
     with pytest.raises(ValueError, match=sentence):
-        mine_hard_negatives(dataset, model, output=tmp_path / "out.jsonl", verbose=False, **options)
-    assert [path.name for path in tmp_path.iterdir()] == ["out.jsonl.cache"]  # the next run encodes nothing
+        mine_hard_negatives(dataset, model, output=tmp_path / name, verbose=False, **options)
+    assert [path.name for path in tmp_path.iterdir()] == [f"{name}.cache"]  # the next run encodes nothing
+
+
+def test_a_resumed_run_scores_as_the_model_does_now(dataset, other_model, tmp_path, monkeypatch):
+    options = {"output_scores": True, "verbose": False}
+    with monkeypatch.context() as patched:
+        patched.setattr(text_mining, "writing_rows", stopped)  # all cells are done, and nothing is written
+        with pytest.raises(MiningInterrupted):
+            mine_hard_negatives(dataset, other_model, output=tmp_path / "out.jsonl", **options)
+    other_model.similarity_fn_name = "euclidean"
+    mine_hard_negatives(dataset, other_model, output=tmp_path / "out.jsonl", **options)
+    mine_hard_negatives(dataset, other_model, output=tmp_path / "alone.jsonl", **options)
+    assert (tmp_path / "out.jsonl").read_bytes() == (tmp_path / "alone.jsonl").read_bytes()
+
+
+def test_a_disk_that_fills_up_while_a_part_is_written_loses_nothing(dataset, model, tmp_path, monkeypatch):
+    output = tmp_path / "out"
+
+    def filling(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(formats, "_batches", filling)
+        with pytest.raises(
+            DiskFullError, match=r"no room left for finish-query-0+.parquet .*: what is complete is kept"
+        ):
+            mine_hard_negatives(dataset, model, output=output, verbose=False)
+    assert not list(tmp_path.rglob("*.tmp"))
+    for name in ("encode_query", "encode_document"):
+        monkeypatch.setattr(model, name, stopped)
+    mine_hard_negatives(dataset, model, output=output, verbose=False)
+    assert not cache_of(output).exists()
 
 
 def test_a_disk_that_fills_up_at_the_end_loses_nothing(dataset, model, tmp_path, monkeypatch):
@@ -257,6 +300,17 @@ def test_killed_at_any_moment_it_leaves_no_files_of_two_runs(mine_to, tmp_path, 
     assert {True, False} not in seen
     assert seen[-1] == {False}
     assert ready == [output.read_bytes()]  # what fails while it is written takes no old output with it
+
+
+def test_what_a_kill_after_the_output_leaves_behind_is_named(mine_to, monkeypatch):
+    write, output = mine_to
+    with monkeypatch.context() as patched:
+        patched.setattr(job, "_tidy", lambda *_, **__: None)
+        write()
+    with pytest.raises(ValueError, match=rf"exists; .* {output.name}\.cache beside it is from an interrupted run"):
+        write()
+    write(force=True)
+    assert not cache_of(output).exists()
 
 
 def test_an_output_stays_until_another_is_complete(mine_to, tmp_path, monkeypatch):

@@ -49,6 +49,26 @@ def test_rows_of_any_file_are_those_of_the_array(tmp_path, dtype, order):
     assert np.array_equal(read.read_range(10, 30).numpy(), x[10:30].astype(np.float32))
 
 
+@pytest.mark.parametrize("part", [slice(0, 50), slice(7, 30), slice(49, 50), slice(3, 40, 2)])
+def test_a_part_of_a_mapped_file_is_that_part(tmp_path, part):
+    x = np.random.default_rng(0).standard_normal((50, 7)).astype(np.float32)
+    np.save(tmp_path / "x.npy", x)
+    raw = np.memmap(tmp_path / "x.bin", np.float32, "w+", offset=4 << 16, shape=x.shape)
+    raw[:] = x
+    for mapped in (np.load(tmp_path / "x.npy", mmap_mode="r"), raw):
+        read = rows_of(mapped[part])
+        assert isinstance(read, FileRows) == (part.step is None)
+        assert np.array_equal(read.read_range(0, len(x[part])).numpy(), x[part])
+        assert np.array_equal(read.read(np.array([len(x[part]) - 1, 0])).numpy(), x[part][[-1, 0]])
+
+
+def test_changes_that_are_not_in_the_file_are_seen(tmp_path):
+    np.save(tmp_path / "x.npy", np.zeros((3, 2), np.float32))
+    mapped = np.load(tmp_path / "x.npy", mmap_mode="c")
+    mapped[1] = 5
+    assert rows_of(mapped).read_range(1, 2).tolist() == [[5, 5]]
+
+
 def test_a_file_that_was_cut_is_named(tmp_path):
     np.save(tmp_path / "x.npy", np.ones((50, 7), np.float32))
     read = rows_of(np.load(tmp_path / "x.npy", mmap_mode="r"))

@@ -22,6 +22,7 @@ STAGES: tuple[Stage, ...] = ("encode", "hash", "search", "finish")  # each needs
 BLOCK = 1 << 17
 CHECKSUM = 4  # bytes at the end of a file
 READ = 1 << 20  # bytes at a time
+RESUME = "what is complete is kept; make room and run it again to resume"  # after the disk was full
 
 
 @dataclass(frozen=True)
@@ -113,7 +114,7 @@ def write_cell(path: Path, content: dict[str, Tensor] | bytes | memoryview) -> N
         UnwritableError: The folder cannot be written to.
     """
     data = safetensors.torch.save(content) if isinstance(content, dict) else content
-    with writable(path.parent), room_for(path.name, "what is complete is kept; make room and run it again to resume"):
+    with writable(path.parent), room_for(path.name, RESUME):
         path.parent.mkdir(parents=True, exist_ok=True)
         with replacing(path) as temporary, temporary.open("wb") as file:
             file.write(data)

@@ -12,6 +12,7 @@ import numpy as np
 from lookalike.data.embeddings import READERS, open_embeddings, parquet_column, split_name, too_few_rows
 from lookalike.data.table_batches import BUFFER
 from lookalike.data.table_files import TABLES, readable_parquet
+from lookalike.mining.job import waiting_for
 from lookalike.mining.rows import FileRows, ShardRows, rows_of
 from lookalike.mining.shard_files import files_identity, find_files, is_pattern
 from lookalike.utils.files import remove_leftovers, replacing, room_for, writable
@@ -65,8 +66,11 @@ def open_shards(source: Any, *, cache: str | Path | None = None, min_rows: int =
     files = [file for file in found if not _is_empty(file)]
     if not files:
         raise ValueError(f"none of the files of embeddings has any rows; the first is {found[0]}.")
-    if cache is None and any(file.suffix.lower() == ".parquet" for file in files):
-        raise ValueError(f"{files[0]}: shards in Parquet need a cache folder for their rows; or convert them to .npy.")
+    converted = next((file for file in files if file.suffix.lower() == ".parquet"), None)
+    if cache is None and converted is not None:
+        raise ValueError(
+            f"{converted}: shards in Parquet are converted first, beside the output: give one, or convert them to .npy."
+        )
     shards = [
         _converted(file, Path(cache))
         if cache is not None and file.suffix.lower() == ".parquet"
@@ -116,7 +120,8 @@ def _is_empty(file: Path) -> bool:
 def _converted(file: Path, cache: Path, name: str | None = None) -> FileRows:
     """Return the rows of a Parquet file, converted to floats the first time.
 
-    A converted file is named after what it was converted from, and takes its name when it is complete.
+    A converted file is named after what it was converted from, and takes its name when it is complete. Processes that
+    need it at once wait for the one that converts.
     """
     parquet = optional_import("pyarrow.parquet", "reading parquet", TABLES)
     with readable_parquet(file):
@@ -125,9 +130,13 @@ def _converted(file: Path, cache: Path, name: str | None = None) -> FileRows:
         column = parquet_column(file, opened.schema_arrow, name)
         about = [FORMAT, str(file.resolve()), files_identity([file]), column]
         place = cache / f"{file.stem}-{hashlib.sha256(json.dumps(about).encode()).hexdigest()[:16]}.floats.npy"
-        if not place.is_file():
-            with writable(cache):
-                cache.mkdir(parents=True, exist_ok=True)
+        if (there := _read_back(place)) is not None:
+            return there
+        with writable(cache):
+            cache.mkdir(parents=True, exist_ok=True)
+        with waiting_for(cache / "converting"):  # shards that start together must not clear each other's files
+            if (there := _read_back(place)) is not None:
+                return there
             remove_leftovers(place)
             with (
                 room_for("converted embeddings", f"make room in {cache} and run it again"),
@@ -135,9 +144,18 @@ def _converted(file: Path, cache: Path, name: str | None = None) -> FileRows:
                 temporary.open("wb") as out,
             ):
                 _convert(file, opened, column, out)
-    rows = rows_of(np.load(place, mmap_mode="r"))
-    assert isinstance(rows, FileRows)  # noqa: S101 - this module wrote it
-    return rows
+    if (there := _read_back(place)) is None:
+        raise RuntimeError(f"{place} cannot be read back; check the disk.")
+    return there
+
+
+def _read_back(place: Path) -> FileRows | None:
+    """Return the rows of a converted file; None if it is missing or was truncated."""
+    try:
+        rows = rows_of(np.load(place, mmap_mode="r"))
+    except (OSError, ValueError, EOFError):
+        return None
+    return rows if isinstance(rows, FileRows) else None
 
 
 def _convert(file: Path, opened: Any, column: str, out: BinaryIO) -> None:

@@ -7,6 +7,7 @@ import os
 import time
 import zlib
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,9 +35,10 @@ from lookalike.mining.outputs import (
     write_summary,
 )
 from lookalike.mining.pipeline import Pipeline
-from lookalike.mining.rows import UnitRows, rows_of
+from lookalike.mining.rows import FileRows, UnitRows, rows_of
 from lookalike.mining.run import SAMPLE, AnswersInMemory, Run
 from lookalike.mining.same import same_references, same_rows
+from lookalike.mining.shard_files import files_identity
 from lookalike.mining.stages import complete, fitted
 from lookalike.negatives import Filters
 from lookalike.negatives.same import merge_labels, read_same
@@ -176,8 +178,8 @@ def mine_embeddings(
     pipeline = Pipeline(selection, filters, search, most, has_floats=True)
     block = default_block(n) if block is None else checked_positive("block", block)
     data = {
-        "embeddings": queries.identity(),
-        "reference": searched.identity(),
+        "embeddings": queries.identity,
+        "reference": searched.identity,
         "labels": None if checked is None else f"checksum {zlib.crc32(checked.numpy().data):08x}",
         "positives": f"checksum {lists_checksum(lists):08x}",
         "exclude": None if exclude is None else f"checksum {lists_checksum(exclude):08x}",
@@ -251,6 +253,8 @@ class NormalizedRows(UnitRows):
                 f"{list(array.shape)}."
             )
         super().__init__(rows_of(array))
+        if isinstance(self.rows, FileRows):  # of a mapped array, which may be larger than memory
+            self._files = {**files_identity([Path(self.rows.path)]), "offset": self.rows.offset}
 
     @property
     def floats(self) -> NormalizedRows:
@@ -278,14 +282,20 @@ class NormalizedRows(UnitRows):
             "where they come from."
         )
 
+    @cached_property
     def identity(self) -> str:
-        """Tell these embeddings from others by their shape, by a sample of their rows, and by when files changed."""
-        n = self.shape[0]
-        sample = self.rows.read(np.linspace(0, n - 1, min(SAMPLE, n)).astype(np.int64))
-        about = f"{self.name}, {n:,} x {self.shape[1]}, checksum {zlib.crc32(sample.numpy().data):08x}"
-        if self._files is None:
-            return about
-        return f"{about}, sizes and times of files {zlib.crc32(json.dumps(self._files).encode()):08x}"
+        """Tell these embeddings from others: by when files changed and a sample of their rows, or by all rows."""
+        n, dim = self.shape
+        about = f"{self.name}, {n:,} x {dim}, checksum"
+        if self._files is not None:
+            sample = self.rows.read(np.linspace(0, n - 1, min(SAMPLE, n)).astype(np.int64))
+            files = zlib.crc32(json.dumps(self._files).encode())
+            return f"{about} {zlib.crc32(sample.numpy().data):08x}, sizes and times of files {files:08x}"
+        checksum = 0
+        for start in range(0, n, ROWS):
+            rows = self.rows.read_range(start, min(start + ROWS, n)).contiguous()
+            checksum = zlib.crc32(rows.numpy().data, checksum)
+        return f"{about} {checksum:08x}"
 
 
 def _kept(job: Job | None = None) -> str | None:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from lookalike.hashing import SignHasher
 from lookalike.mining.cells import Cell, ranges, read_cell
-from lookalike.mining.models import AnyEncoder
+from lookalike.mining.models import AnyEncoder, module_of, name_of
 from lookalike.mining.pipeline import MISSING
 from lookalike.mining.rows import ShardRows
 from lookalike.mining.sources import load_model
@@ -51,6 +51,7 @@ class Encoder:
     devices: list[str] | bool = False  # encode in one process per device
     progress: bool = False
     _pool: Any = None
+    _dim: int | None = None  # of the first embeddings
 
     @cached_property
     def model(self) -> Any:
@@ -68,8 +69,12 @@ class Encoder:
     @property
     def similarity(self) -> Callable[[Tensor, Tensor], Tensor] | None:
         """The model's own similarity of rows; None if it is that of normalised rows, the dot product."""
-        named = self.model.similarity_fn_name
-        return None if named in ("cosine", "dot") else self.model.similarity_pairwise
+        return None if self.how_compared in ("cosine", "dot") else self.model.similarity_pairwise
+
+    @property
+    def how_compared(self) -> str:
+        """The name of that similarity: a setting of the model, which changes scores and no embeddings."""
+        return str(self.model.similarity_fn_name)
 
     def __enter__(self) -> Self:
         return self
@@ -88,7 +93,11 @@ class Encoder:
         self.__dict__.update(state, _pool=None)
 
     def encode(self, kind: str, texts: list[str], prompt: Prompt, advance: Callable[[float], None]) -> Tensor:
-        """Return normalised embeddings, float32, on the device of the model."""
+        """Return normalised embeddings, float32, on the device of the model.
+
+        Raises:
+            ValueError: They are not as long as those before.
+        """
         encode = self.model.encode_query if kind == "query" else self.model.encode_document
         if self.devices and self._pool is None:
             named = None if isinstance(self.devices, bool) else self.devices
@@ -106,6 +115,12 @@ class Encoder:
                 convert_to_numpy=self._pool is not None,
             )
         tensor: Tensor = torch.as_tensor(embeddings).float()
+        before, self._dim = self._dim, tensor.shape[1]
+        if before not in (None, self._dim):
+            raise ValueError(
+                f"the model returns vectors of {self._dim} values for a {kind}, and returned {before} before: all "
+                "texts, queries too, need vectors of one length."
+            )
         return tensor
 
     def encode_finite(self, kind: str, texts: list[str], prompt: Prompt, advance: Callable[[float], None]) -> Tensor:
@@ -337,11 +352,11 @@ def checksum(texts: Iterable[str]) -> str:
 
 
 def identify(model: Any) -> str:
-    """Tell a model from others: by its weights or, without any, by its name."""
+    """Tell a model or a judge from others: by its weights or, without any, by its name."""
     if hasattr(model, "state_dict"):
         return fingerprint(model)
-    name = str(getattr(model, "name", None) or getattr(model, "__qualname__", type(model).__qualname__))
-    module = model.module if isinstance(model, AnyEncoder) else None
+    name, given = (model.name, model.given) if isinstance(model, AnyEncoder) else (name_of(model), model)
+    module = module_of(given)
     return name if module is None else f"{name}, weights {fingerprint(module)}"
 
 

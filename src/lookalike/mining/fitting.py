@@ -118,7 +118,7 @@ def text_fitting(folder: Path, texts: TextFile, encoder: Encoder, prompt: Prompt
 def row_fitting(folder: Path, rows: NormalizedRows, bits: int) -> Fitting:
     """Fit to rows, evenly spaced."""
     ids = _spaced(rows.shape[0], SAMPLE)
-    return Fitting(folder, checksum([rows.identity()])[:24], bits, len(ids), partial(_finite, rows, ids))
+    return Fitting(folder, checksum([rows.identity])[:24], bits, len(ids), partial(_finite, rows, ids))
 
 
 def _encoded(texts: TextFile, ids: Any, encoder: Encoder, prompt: Prompt, advance: Callable[[float], None]) -> Tensor:

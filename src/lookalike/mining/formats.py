@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from lookalike.mining import Format
+from lookalike.mining.cells import RESUME
 from lookalike.mining.outputs import scores_path
 from lookalike.utils.checks import check_choice
 from lookalike.utils.files import replacing, room_for, writable
@@ -239,12 +240,21 @@ def writing_rows(path: Path, rows: Iterable[Row], then: str, *, shown: Path | No
                     writer = writer or stack.enter_context(parquet.ParquetWriter(temporary, batch.schema))
                     writer.write_batch(batch)
                     number += len(batch)
-        if number == 0:
-            raise ValueError(
-                f"there is nothing to write to {shown}: no query has as many negatives as a row needs; lower "
-                "num_negatives or loosen the filters."
-            )
+        check_rows(number, shown)
         yield number
+
+
+def check_rows(number: int, output: Path) -> None:
+    """Check that an output gets rows.
+
+    Raises:
+        ValueError: There are none.
+    """
+    if number == 0:
+        raise ValueError(
+            f"there is nothing to write to {output}: no query has as many negatives as a row needs; lower "
+            "num_negatives or loosen the filters."
+        )
 
 
 @dataclass(frozen=True)
@@ -255,10 +265,18 @@ class ShardWriter:
     texts: PairTexts
 
     def write(self, part: Part, path: Path) -> int:
-        """Write the rows, and return their number; without any row the file is empty, but has its columns."""
+        """Write the rows, and return their number; without any row the file is empty, but has its columns.
+
+        Raises:
+            DiskFullError: There is no room; cells that are done stay.
+        """
         parquet = optional_import("pyarrow.parquet", "writing parquet")
         rows, schema = make_rows(self.texts, [part], self.layout), _schema(self.layout)
-        with replacing(path) as temporary, parquet.ParquetWriter(temporary, schema) as writer:
+        with (
+            room_for(path.name, RESUME),
+            replacing(path) as temporary,
+            parquet.ParquetWriter(temporary, schema) as writer,
+        ):
             number = 0
             for batch in _batches(rows, schema):
                 writer.write_batch(batch)

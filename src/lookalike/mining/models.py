@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib
-from pathlib import Path
+import json
+from functools import partial
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,6 +18,11 @@ from lookalike.data.image_files import ImageFiles
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+POOL = "pool them, or mine with a model of single vectors and let this one judge"
+OTHER_KINDS = {  # models of the library that have the same methods
+    "MultiVectorEncoder": f"returns several vectors per text, and mining compares one of each: {POOL}",
+    "SparseEncoder": "returns sparse vectors, and mining compares dense ones: mine with a SentenceTransformer",
+}
 OF_THE_LIBRARY = ("encode_query", "encode_document", "prompts")  # what a SentenceTransformer has
 
 
@@ -25,7 +32,7 @@ class AnyEncoder:
     Args:
         given: Called with a list of texts, or its `encode` is; returns floats [n, dim]. If it has `encode_query` and
             `encode_document`, those encode queries and references.
-        name: What tells it, besides `module`, from other encoders; by default its name and that of its Python module.
+        name: What tells it, besides its weights, from other encoders; by default what `name_of` says.
     """
 
     prompts: dict[str, str] = {}  # noqa: RUF012 - stays empty
@@ -34,16 +41,10 @@ class AnyEncoder:
 
     def __init__(self, given: Any, name: str | None = None) -> None:
         self.given = given
-        self.name = name or getattr(given, "name", None) or _full_name(given)
+        self.name = name or name_of(given)
         either = getattr(given, "encode", given)
         self._query: Callable[[list[str]], Any] = getattr(given, "encode_query", either)
         self._document: Callable[[list[str]], Any] = getattr(given, "encode_document", either)
-
-    @property
-    def module(self) -> torch.nn.Module | None:
-        """The module whose weights encode, if there is one to be seen: itself, its method, or one that reads images."""
-        holders = (self.given, getattr(self.given, "__self__", None), getattr(self.given, "encoder", None))
-        return next((each for each in holders if isinstance(each, torch.nn.Module)), None)
 
     def encode_query(self, texts: Sequence[str], **_: Any) -> Tensor:
         """Encode queries."""
@@ -69,10 +70,7 @@ class AnyEncoder:
                 f"the encoder {self.name} must return floats [n, dim], got {type(found).__name__}."
             ) from None
         if x.ndim == 3:
-            raise ValueError(
-                f"the encoder {self.name} returns several vectors per text, and mining compares one of each: pool "
-                "them, or mine with a model of single vectors and let this one judge."
-            )
+            raise ValueError(f"the encoder {self.name} {OTHER_KINDS['MultiVectorEncoder']}.")
         if not x.is_floating_point():
             raise TypeError(f"the encoder {self.name} must return floats [n, dim], got {x.dtype} {list(x.shape)}.")
         if x.ndim != 2 or len(x) != len(texts):
@@ -107,10 +105,15 @@ def as_model(given: Any) -> Any:
 
     Raises:
         TypeError: It cannot encode.
+        ValueError: Its embeddings are not single dense vectors.
     """
+    for kind in type(given).__mro__:
+        if kind.__name__ in OTHER_KINDS and kind.__module__.startswith("sentence_transformers"):
+            raise ValueError(f"a {kind.__name__} {OTHER_KINDS[kind.__name__]}.")
     if isinstance(given, str | AnyEncoder) or all(hasattr(given, name) for name in OF_THE_LIBRARY):
         return given
-    if not isinstance(given, type) and (callable(getattr(given, "encode", None)) or callable(given)):
+    has = [callable(getattr(given, name, None)) for name in ("encode", "encode_query", "encode_document")]
+    if not isinstance(given, type) and (callable(given) or has[0] or all(has[1:])):
         return AnyEncoder(given)
     raise TypeError(
         "model must be a SentenceTransformer or the name of one, a function that encodes a list of texts, or an object "
@@ -134,9 +137,36 @@ def imported(name: str) -> Any:
     return found() if isinstance(found, type) else found
 
 
-def _full_name(given: Any) -> str:
+def name_of(given: Any) -> str:
+    """Name what encodes or judges: as it calls itself, or by its function or class and the Python module of that.
+
+    Examples:
+        >>> from functools import partial
+        >>> name_of(OfImages.encode), name_of(partial(imported, name="a:b"))
+        ('lookalike.mining.models.OfImages.encode', 'lookalike.mining.models.imported({"name": "a:b"})')
+    """
+    if getattr(given, "name", None):
+        return str(given.name)
+    if isinstance(given, partial):
+        return f"{name_of(given.func)}({', '.join(map(_said, [*given.args, given.keywords]))})"
     named = given if hasattr(given, "__qualname__") else type(given)
     return f"{named.__module__}.{named.__qualname__}"
+
+
+def module_of(given: Any) -> torch.nn.Module | None:
+    """Return the module whose weights encode or judge, if there is one to be seen.
+
+    It is the object itself, owns the method, reads images for it, or is an argument of a `functools.partial`.
+    """
+    holders = [given, getattr(given, "__self__", None), getattr(given, "encoder", None)]
+    if isinstance(given, partial):
+        holders += [*given.args, *given.keywords.values(), module_of(given.func)]
+    return next((each for each in holders if isinstance(each, torch.nn.Module)), None)
+
+
+def _said(value: Any) -> str:
+    """Write an argument as another process would; objects, whose text may hold an address, by name."""
+    return json.dumps(value, default=lambda each: str(each) if isinstance(each, PurePath) else name_of(each))
 
 
 def _plain(found: Any) -> Any:

@@ -206,7 +206,8 @@ def refuse_existing(path: Path, *, force: bool) -> None:
         check_replaceable(path, DATA_SET, "output", force=force)
     elif path.exists() and not force:
         work = work_folder(path)
-        left = f" {work.name} beside it is from an interrupted run." if any(work.glob(f"*/{NOTE}")) else ""
+        kept = any(each for pattern in (f"*/{NOTE}", "cells-*") for each in work.glob(pattern))
+        left = f" {work.name} beside it is from an interrupted run." if kept else ""
         raise ValueError(f"{path} exists; force=True overwrites it, output= chooses another file.{left}")
     elif not force and (summary := summary_path(path)).exists():
         others = [path.with_suffix(suffix) for suffix in (".jsonl", ".parquet", ".npy") if suffix != path.suffix]

@@ -6,6 +6,7 @@ requested, up to megabytes around each row.
 
 from __future__ import annotations
 
+import mmap
 import os
 import weakref
 from pathlib import Path
@@ -230,7 +231,35 @@ class UnitRows:
 
 
 def rows_of(array: Array) -> Rows:
-    """Return the rows of an array; those of a mapped one are read from its file."""
-    if isinstance(array, np.memmap) and array.flags.c_contiguous and array.filename is not None:
-        return FileRows(array.filename, (array.shape[0], array.shape[1]), array.dtype, offset=array.offset)
-    return ArrayRows(array)
+    """Return the rows of an array; those of a mapped one are read from its file.
+
+    Examples:
+        >>> import tempfile
+        >>> with tempfile.NamedTemporaryFile() as file:
+        ...     mapped = np.memmap(file, np.float32, "w+", shape=(4, 2))
+        ...     mapped[:] = [[0, 0], [1, 1], [2, 2], [3, 3]]
+        ...     rows_of(mapped[2:]).read_range(0, 2).tolist()
+        [[2.0, 2.0], [3.0, 3.0]]
+    """
+    place = _place_in_file(array)
+    if place is None:
+        return ArrayRows(array)
+    file, offset = place
+    return FileRows(file, (array.shape[0], array.shape[1]), array.dtype, offset=offset)
+
+
+def _place_in_file(array: Array) -> tuple[Path, int] | None:
+    """Return the file of a mapped array and where in it the array begins; None if it is not one piece of a file.
+
+    A slice of a mapped array keeps the `offset` of the whole, so the address of its first row tells where it begins.
+    """
+    base: Any = array
+    while isinstance(base, np.ndarray):
+        base = base.base
+    if not isinstance(array, np.memmap) or not isinstance(base, mmap.mmap) or array.filename is None:
+        return None
+    if not array.flags.c_contiguous or array.mode == "c":  # whose changes are not in the file
+        return None
+    start = array.offset - array.offset % mmap.ALLOCATIONGRANULARITY  # of the map in the file
+    address = np.frombuffer(base, np.uint8).ctypes.data
+    return Path(array.filename), start + array.ctypes.data - address

@@ -17,7 +17,7 @@ from lookalike.mining.engines import Shard
 from lookalike.mining.engines.on_ray import OnRay
 from lookalike.mining.estimating import DryRun
 from lookalike.mining.fitting import text_fitting
-from lookalike.mining.formats import ShardWriter, make_dataset, make_rows, writing_rows
+from lookalike.mining.formats import ShardWriter, check_rows, make_dataset, make_rows, writing_rows
 from lookalike.mining.job import folder_or_temporary, held_job, settings_of
 from lookalike.mining.judging import Judge, likely_path, writing_likely
 from lookalike.mining.outputs import Tally, interruptible, print_written, summary_record, write_summary
@@ -145,7 +145,9 @@ class TextMining:
         scorers = [None if each is None else identify(each) for each in (cross_encoder, judge and judge.given)]
         return Run(
             folder=cells,
-            finished=job.cells(settings_of(pipeline), scheme, block, self.layout, *scorers, self.judge_margin),
+            finished=job.cells(
+                settings_of(pipeline), scheme, block, self.layout, *scorers, self.judge_margin, encoder.how_compared
+            ),
             grid=Grid(len(pairs.queries), len(pairs.corpus), itself=False, encodes=True, block=block),
             sides={side.side: side for side in self.sides},
             pipeline=pipeline,
@@ -176,7 +178,9 @@ class TextMining:
             else:
                 shards = [(run.rows_path(cell), part.rows) for cell, part in zip(run.finishes, parts, strict=True)]
                 self.tally.check_any()
-                place, number = stack.enter_context(writing_folder(output, shards)), sum(rows for _, rows in shards)
+                number = sum(rows for _, rows in shards)
+                check_rows(number, output)
+                place = stack.enter_context(writing_folder(output, shards))
             if run.pipeline.judge is not None:
                 likely = writing_likely(likely_path(place), pairs.queries, pairs.corpus, run.parts())
                 stack.enter_context(likely)

@@ -30,7 +30,7 @@ class Filters:
     range_min: int = 0
     """Skip this many of the nearest candidates that passed the other filters."""
     range_max: int | None = None
-    """Highest rank to consider, before any other filter; None: as many as it takes."""
+    """Highest rank to consider, before any other filter; None: as many as the filters are likely to need."""
     max_score: float | None = None
     """Drop candidates more similar than this."""
     min_score: float | None = None

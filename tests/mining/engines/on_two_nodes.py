@@ -179,7 +179,7 @@ def relative(folder, nodes):
 
 
 def mistake(folder, nodes):
-    """An error of a cell comes back as it is, and is not tried again."""
+    """An error of a cell comes back as it is, with the traceback of the worker, and is not tried again."""
     import numpy as np
 
     from lookalike.mining import OnRay
@@ -188,13 +188,14 @@ def mistake(folder, nodes):
     x = np.load(folder / "x.npy")
     x[37, 2] = np.nan
     np.save(folder / "nan.npy", x)
-    said = []
+    said, causes = [], []
     for path, engine in (("nan.npy", nodes.engine()), ("x.npy", OnRay(nodes.cluster.address, cpus=3))):
         try:
             mine_rows(folder / path, folder / "ray" / f"{len(said)}.npy", engine=engine)
         except ValueError as error:
             said.append(str(error))
-    return said
+            causes.append(str(error.__cause__))
+    return [*said, causes[0]]
 
 
 if __name__ == "__main__":

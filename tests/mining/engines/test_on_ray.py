@@ -128,6 +128,8 @@ def test_relative_paths_are_those_of_the_command(folder, done, tmp_path):
 
 
 def test_mistakes_come_back_as_they_are(done):
-    row, processors = done("a mistake")
+    row, processors, cause = done("a mistake")
     assert "nan.npy must hold finite embeddings, but row 37 has NaN or infinity" in row
     assert processors == "each cell asks for 3 processors, but no Ray node has more than 1."
+    assert "run.py" in cause
+    assert "in _hash" in cause

@@ -124,7 +124,9 @@ def _collected(pool: _Tasks | _Actors, cells: Sequence[Cell], advance: Callable[
                 try:
                     ray.get(reference)
                 except ray.exceptions.RayTaskError as error:
-                    raise (error.cause if isinstance(error.cause, Exception) else error) from None
+                    if not isinstance(error.cause, Exception):
+                        raise
+                    raise error.cause from error  # which quotes the traceback of the worker
                 except ray.exceptions.RayError as error:
                     name = "start" if found is None else found.name
                     lost[name] += 1
