@@ -12,7 +12,17 @@ from torch import Tensor
 
 from lookalike.hashing.levels import normal_levels, share_out
 from lookalike.hashing.moments import directions
-from lookalike.hashing.scheme import FACTOR_ONE, FACTORS_SHIFT, HEADER, LARGEST_FACTOR, ONE, PRODUCTS, Scheme, digest
+from lookalike.hashing.scheme import (
+    FACTOR_ONE,
+    FACTORS_SHIFT,
+    HEADER,
+    LARGEST_FACTOR,
+    MOST_ZOOM,
+    ONE,
+    PRODUCTS,
+    Scheme,
+    digest,
+)
 from lookalike.hashing.signs import pack_bits
 
 if TYPE_CHECKING:
@@ -23,6 +33,7 @@ MIDDLE = 127.5  # of a byte
 FACTOR_STEPS = MIDDLE / math.log2(LARGEST_FACTOR / FACTOR_ONE)  # of the factor's byte, in which a factor doubles
 OFFSET_RANGE = 4  # standard deviations that a byte for the offset reaches to either side
 LARGEST_SHIFT = 30
+CROWDED = 1 / 16  # average of one minus the cosine of two rows, below which distances are counted in finer steps
 DECODING_GRID = 2.0**-30  # of components that levels are multiplied by: sums of 7 + 30 bits stay below float64's 53
 ENCODING_GRID = 2.0**-26  # of directions and components, whose products have 52 bits; no sum of them exceeds 1
 
@@ -123,13 +134,14 @@ def fitted(spectrum: Spectrum, bits: int, seed: int) -> tuple[Scheme, Encoder]:
             groups.append((width, len(members)))
             rows.append(_rotation(len(members), seed, width) @ spectrum.components[members])
             spreads.append(math.sqrt(float(spectrum.variances[members].mean())))
-    shift = _largest_shift(groups, spreads)
-    unit = _unit(shift)
-    levels = [_levels(width, spread / unit) for (width, _), spread in zip(groups, spreads, strict=True)]
     mean = spectrum.mean
+    zoom = _zoom(1 - float(mean @ mean))
+    shift = _largest_shift(groups, spreads, zoom)
+    unit = _unit(shift, zoom)
+    levels = [_levels(width, spread / unit) for (width, _), spread in zip(groups, spreads, strict=True)]
     along_mean = math.sqrt(max(0.0, float(mean @ spectrum.covariance @ mean)))
     offset_unit = OFFSET_RANGE * along_mean / MIDDLE
-    offsets = (torch.arange(256) - MIDDLE) * offset_unit + float(mean @ mean) / 2
+    offsets = (torch.arange(256).double() - MIDDLE) * offset_unit + float(mean @ mean - 1) / 2
     factors = torch.exp2((torch.arange(256) - MIDDLE) / FACTOR_STEPS) * FACTOR_ONE
     projections = torch.cat(rows).float()
     thresholds = tuple(
@@ -137,10 +149,10 @@ def fitted(spectrum: Spectrum, bits: int, seed: int) -> tuple[Scheme, Encoder]:
         for (width, _), spread in zip(groups, spreads, strict=True)
     )
     encoder = Encoder(projections, projections @ mean.float(), mean.float(), thresholds, unit, offset_unit)
-    tables = torch.cat(levels), factors.round().int(), (offsets * ONE).round().int()
+    tables = torch.cat(levels), factors.round().int(), (offsets * (ONE << zoom) + ONE / 2).round().int()
     tensors = encoder.rows, encoder.start, encoder.mean, *thresholds
-    identity = digest(bits, groups, shift, offset_unit, *tables, *tensors)
-    return Scheme(bits, tuple(groups), *tables, shift, identity), encoder
+    identity = digest(bits, groups, shift, zoom, offset_unit, *tables, *tensors)
+    return Scheme(bits, tuple(groups), *tables, shift, identity, zoom), encoder
 
 
 def _on_grid(x: Tensor, grid: float) -> Tensor:
@@ -160,10 +172,19 @@ def _rotation(size: int, seed: int, width: int) -> Tensor:
     return rotation
 
 
-def _unit(shift: int) -> float:
-    """Return what a level of 1 stands for, so that `Scheme.distances` counts in 1 / 16384."""
+def _zoom(spread: float) -> int:
+    """Return how often to halve the steps of distances, given the average of one minus the cosine of two rows.
+
+    Embeddings of untrained models, and of some trained ones, have cosines of .99 and more throughout; in steps of
+    1 / 16384 they would hardly differ. As long as the average stays below 1 / 16, no distance that matters is cut.
+    """
+    return min(MOST_ZOOM, max(0, math.floor(math.log2(CROWDED / max(spread, 1e-12)))))
+
+
+def _unit(shift: int, zoom: int) -> float:
+    """Return what a level of 1 stands for, so that `Scheme.distances` counts in 1 / (16384 << zoom)."""
     one = (FACTOR_ONE * FACTOR_ONE) >> FACTORS_SHIFT
-    return math.sqrt(one / ONE / (1 << shift))
+    return math.sqrt(one / (ONE << zoom) / (1 << shift))
 
 
 def _levels(width: int, spread: float) -> Tensor:
@@ -171,7 +192,7 @@ def _levels(width: int, spread: float) -> Tensor:
     return torch.from_numpy(np.rint(normal_levels(width).values * spread)).to(torch.int8)
 
 
-def _largest_shift(groups: list[tuple[int, int]], spreads: list[float]) -> int:
+def _largest_shift(groups: list[tuple[int, int]], spreads: list[float], zoom: int) -> int:
     """Return the largest shift, and thus the finest unit, at which levels fit into a byte and products into `PRODUCTS`.
 
     There is one: the variances of directions add up to at most 1. Where one component has nearly all of it, the unit is
@@ -179,7 +200,7 @@ def _largest_shift(groups: list[tuple[int, int]], spreads: list[float]) -> int:
     """
 
     def fits(shift: int) -> bool:
-        unit = _unit(shift)
+        unit = _unit(shift, zoom)
         tops = [
             round(float(normal_levels(width).values[-1]) * spread / unit)
             for (width, _), spread in zip(groups, spreads, strict=True)
