@@ -121,6 +121,18 @@ def test_embeddings_that_lie_close_together_are_told_apart(common):
     assert (estimated - cosines)[off_diagonal].abs().mean() < 0.1 * spread.mean()
 
 
+@pytest.mark.parametrize("common", [1, 3, 30])  # cosines of .5, .9 and .999
+def test_embeddings_that_spread_out_since_the_fit_are_told_apart(common):
+    """As those of a model do in an epoch, while codes have the statistics of the epoch before."""
+    generator = torch.Generator().manual_seed(1)
+    centres = torch.randn(80, DIM, generator=generator)
+    x = normalize(centres[torch.arange(800) % 80] + 0.3 * torch.randn(800, DIM, generator=generator), dim=1)
+    codes = fitted(x + common * normalize(torch.ones(1, DIM)), 136).encode(x)
+    found = scalar_topk(codes, codes, 9, query_labels=torch.arange(800))
+    assert (found.distances > 0).float().mean() > 0.95
+    assert (found.indices % 80 == torch.arange(800)[:, None] % 80).float().mean() > 0.7
+
+
 def test_cosines_are_estimated_and_decoded():
     x = embeddings()
     hasher = fitted(x, 136)
