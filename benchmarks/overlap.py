@@ -25,7 +25,6 @@ from benchmarks.embedded import EMBEDDED, embeddings
 from lookalike import ScalarHasher, SignHasher, hamming_topk, scalar_topk
 from lookalike.analysis import overlap
 from lookalike.analysis.rounding import cosine_error
-from lookalike.hashing.scheme import estimated_cosine
 from lookalike.search.cosine import cosine_topk
 from lookalike.utils.imports import optional_import
 
@@ -114,7 +113,7 @@ def _errors(x: Tensor, size: int) -> Iterator[dict[str, Any]]:
     others = torch.from_numpy(np.random.default_rng(2).permutation(len(x)))
     true = (x * x[others]).sum(1).double()
     estimates = {
-        "code": estimated_cosine(codes.scheme.compare(codes.packed, codes.packed[others])),
+        "code": codes.scheme.cosines(codes.scheme.compare(codes.packed, codes.packed[others])),
         "float": (x * hasher.decode(codes)[others]).sum(1).double(),
     }
     for query, estimated in estimates.items():

@@ -6,7 +6,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from lookalike import CodeTable, codes
+from lookalike import CodeTable, ScalarHasher, codes, scalar_topk
 from tests.processes import resident_bytes, run_function
 
 
@@ -95,6 +95,52 @@ def test_save_and_load(tmp_path):
     assert torch.equal(loaded.codes, table.codes)
     assert torch.equal(loaded.seen, table.seen)
     assert [file.name for file in tmp_path.iterdir()] == ["codes.safetensors"]
+
+
+def scalar_codes(n=30, seed=0, bits=64):
+    x = torch.randn(n, 12, generator=torch.Generator().manual_seed(seed))
+    hasher = ScalarHasher(12, bits)
+    hasher.update(x)
+    return hasher.encode(x)
+
+
+def test_a_table_of_several_bits_keeps_what_they_mean(tmp_path):
+    made = scalar_codes()
+    table = CodeTable(40, 64, scheme=made.scheme)
+    table.write(torch.arange(20), made[:20])
+    other = CodeTable(40, 64, scheme=made.scheme)
+    other.write(torch.arange(20, 30), made[20:])
+    table.merge(other)
+    assert repr(table) == 'CodeTable(n=40, bits=64, code="scalar", seen=30)'
+    table.save(tmp_path / "codes.safetensors")
+    loaded = CodeTable.load(tmp_path / "codes.safetensors")
+    assert loaded.scheme.identity == made.scheme.identity
+    expected = scalar_topk(made, made, 5, backend="plain")
+    for each in (table, loaded):
+        found = scalar_topk(made, each.scalar[:30], 5, backend="plain")
+        assert torch.equal(found.indices, expected.indices)
+        assert torch.equal(found.distances, expected.distances)
+
+
+def test_codes_that_mean_something_else_are_refused():
+    made, others = scalar_codes(), scalar_codes(seed=1)
+    table, signs = CodeTable(30, 64, scheme=made.scheme), CodeTable(30, 64)
+    with pytest.raises(ValueError, match="made with other statistics than those in the table"):
+        table.write(torch.arange(30), others)
+    with pytest.raises(TypeError, match=r"codes must be ScalarCodes, which ScalarHasher\.encode makes, got Tensor"):
+        table.write(torch.arange(30), made.packed)
+    with pytest.raises(TypeError, match=r"CodeTable\(n, bits, scheme=hasher.scheme\)"):
+        signs.write(torch.arange(30), made)
+    for other in (signs, CodeTable(30, 64, scheme=others.scheme)):
+        with pytest.raises(ValueError, match="cannot merge tables whose codes mean different things"):
+            table.merge(other)
+    with pytest.raises(ValueError, match="are not nested"):
+        table.truncate(32)
+    with pytest.raises(ValueError, match="this table holds sign codes"):
+        _ = signs.scalar
+    with pytest.raises(ValueError, match="codes of this scheme have 64 bits, got bits=128"):
+        CodeTable(30, 128, scheme=made.scheme)
+    assert table.num_seen == signs.num_seen == 0
 
 
 def test_a_crash_while_saving_leaves_the_old_file(tmp_path, monkeypatch):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from lookalike.hashing import ScalarCodes, Scheme
 from lookalike.utils.checks import checked_bits, checked_positive
 from lookalike.utils.files import replacing
 from lookalike.utils.tensors import checked_codes, checked_integers
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 
 FORMAT = "lookalike.CodeTable"
 VERSION = "1"
+SCHEME = ("levels", "factors", "offsets")  # the tensors of a scheme; its plain values are among the metadata
 
 
 class CodeTable:
@@ -31,6 +34,11 @@ class CodeTable:
     Args:
         n: Number of samples; ids are 0 to n - 1.
         bits: Length of the codes, a multiple of 8.
+        scheme: What codes of several bits mean, `ScalarHasher.scheme`; None for sign codes. The table keeps it, and
+            takes no other codes.
+
+    Raises:
+        ValueError: n is not positive, `bits` is not a multiple of 8, or the scheme has another length.
 
     Examples:
         >>> import torch
@@ -38,9 +46,23 @@ class CodeTable:
         >>> table.write([2, 0], torch.tensor([[1, 2], [3, 4]], dtype=torch.uint8))
         >>> table.codes.tolist(), table.seen.tolist()
         ([[3, 4], [0, 0], [1, 2], [0, 0]], [True, False, True, False])
+
+        Codes of several bits per dimension come with what they mean:
+
+        >>> from lookalike import ScalarHasher
+        >>> x = torch.randn(100, 16)
+        >>> hasher = ScalarHasher(dim=16, bits=64)
+        >>> hasher.update(x)
+        >>> table = CodeTable(n=100, bits=64, scheme=hasher.scheme)
+        >>> table.write(torch.arange(50), hasher.encode(x[:50]))
+        >>> table.scalar[:50]  # for scalar_topk, hard_negatives and the like
+        ScalarCodes(50 codes of 64 bits)
     """
 
-    def __init__(self, n: int, bits: int) -> None:
+    def __init__(self, n: int, bits: int, *, scheme: Scheme | None = None) -> None:
+        if scheme is not None and scheme.bits != bits:
+            raise ValueError(f"codes of this scheme have {scheme.bits} bits, got bits={bits}.")
+        self.scheme = None if scheme is None else scheme.to("cpu")
         self.codes = torch.zeros(checked_positive("n", n), checked_bits(bits) // 8, dtype=torch.uint8)
         self.marks = torch.zeros((n + 7) // 8, dtype=torch.uint8)
 
@@ -48,12 +70,24 @@ class CodeTable:
         return len(self.codes)
 
     def __repr__(self) -> str:
-        return f"CodeTable(n={len(self)}, bits={self.bits}, seen={self.num_seen})"
+        kind = "" if self.scheme is None else ', code="scalar"'
+        return f"CodeTable(n={len(self)}, bits={self.bits}{kind}, seen={self.num_seen})"
 
     @property
     def bits(self) -> int:
         """Length of the codes."""
         return self.codes.shape[1] * 8
+
+    @property
+    def scalar(self) -> ScalarCodes:
+        """All codes with what they mean, which share the table's memory; rows that are not `seen` mean nothing.
+
+        Raises:
+            ValueError: The table holds sign codes.
+        """
+        if self.scheme is None:
+            raise ValueError("this table holds sign codes: use table.codes.")
+        return ScalarCodes(self.codes, self.scheme)
 
     @property
     def seen(self) -> Tensor:
@@ -73,11 +107,16 @@ class CodeTable:
     def write(self, ids: Any, codes: Any) -> None:
         """Set the codes of some samples, replacing older ones. An id may repeat only with the same code.
 
+        Args:
+            ids: Integers `[m]`.
+            codes: uint8 `[m, bits / 8]`; `ScalarCodes` if the table has a scheme.
+
         Raises:
-            TypeError: Ids are not integers or codes are not uint8.
-            ValueError: An id is out of range or occurs twice with different codes, or shapes do not fit.
+            TypeError: Ids are not integers, or codes are not of the table's kind.
+            ValueError: An id is out of range or occurs twice with different codes, shapes do not fit, or codes were
+                made with other statistics than the table's.
         """
-        ids, codes = checked_integers("ids", ids).cpu(), checked_codes("codes", codes).cpu()
+        ids, codes = checked_integers("ids", ids).cpu(), self._packed(codes).cpu()
         if codes.shape != (len(ids), self.codes.shape[1]):
             raise ValueError(
                 f"codes must have the shape [{len(ids)}, {self.codes.shape[1]}] (one code of {self.bits} bits per id), "
@@ -93,6 +132,27 @@ class CodeTable:
             )
         _refuse_contradictions(ids, codes)
         self.put(ids, codes)
+
+    def _packed(self, codes: Any) -> Tensor:
+        """Return the bytes of codes of the table's kind and meaning."""
+        if self.scheme is None:
+            if isinstance(codes, ScalarCodes):
+                raise TypeError(
+                    "codes are of several bits per dimension, but the table is for sign codes: make it with "
+                    "CodeTable(n, bits, scheme=hasher.scheme)."
+                )
+            return checked_codes("codes", codes)
+        if not isinstance(codes, ScalarCodes):
+            raise TypeError(
+                f"the table is for codes of several bits per dimension: codes must be ScalarCodes, which "
+                f"ScalarHasher.encode makes, got {type(codes).__name__}."
+            )
+        if codes.scheme.identity != self.scheme.identity:
+            raise ValueError(
+                "codes were made with other statistics than those in the table and mean different things: encode all "
+                "of them with the same ScalarHasher, without a fit in between."
+            )
+        return codes.packed
 
     def has(self, ids: Tensor) -> Tensor:
         """Return whether each of some samples, by id, has a code, bool `[len(ids)]`."""
@@ -111,11 +171,16 @@ class CodeTable:
         np.bitwise_and.at(marks, numbers >> 3, ~(1 << (numbers & 7)).astype(np.uint8))
 
     def truncate(self, bits: int) -> CodeTable:
-        """Return a table of the first `bits` bits of each code; codes are nested, so these are valid codes.
+        """Return a table of the first `bits` bits of each code; sign codes are nested, so these are valid codes.
 
         Raises:
-            ValueError: `bits` is not a multiple of 8, or more than the codes have.
+            ValueError: `bits` is not a multiple of 8, or more than the codes have; or they are not sign codes.
         """
+        if self.scheme is not None:
+            raise ValueError(
+                f"codes of several bits per dimension are not nested, so a prefix means nothing: hash the embeddings "
+                f"again with ScalarHasher(dim, {bits})."
+            )
         if checked_bits(bits) > self.bits:
             raise ValueError(f"cannot truncate codes of {self.bits} bits to {bits} bits; hash with more bits instead.")
         return self._of(self.codes[:, : bits // 8].clone(), self.marks.clone())
@@ -124,12 +189,17 @@ class CodeTable:
         """Copy every code that `other` has, as ranks do with each other's tables.
 
         Raises:
-            ValueError: The tables differ in size or bits.
+            ValueError: The tables differ in size or bits, or in what their codes mean.
         """
         if other.codes.shape != self.codes.shape:
             raise ValueError(
                 f"cannot merge tables of different size: {len(self)} samples of {self.bits} bits here, "
                 f"{len(other)} of {other.bits} there."
+            )
+        if _identity(other) != _identity(self):
+            raise ValueError(
+                "cannot merge tables whose codes mean different things: they are of different kinds, or were made with "
+                "different statistics."
             )
         self.codes[other.seen] = other.codes[other.seen]
         self.marks |= other.marks
@@ -138,8 +208,13 @@ class CodeTable:
         """Write a safetensors file. A crash while saving leaves the old file intact."""
         path = Path(path)
         metadata = {"format": FORMAT, "version": VERSION, "n": str(len(self))}
+        tensors = {"codes": self.codes, "marks": self.marks}
+        if self.scheme is not None:
+            state = self.scheme.state_dict()
+            tensors |= {name: state.pop(name) for name in SCHEME}
+            metadata["scheme"] = json.dumps(state)
         with replacing(path) as temporary:
-            save_file({"codes": self.codes, "marks": self.marks}, temporary, metadata)
+            save_file(tensors, temporary, metadata)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> CodeTable:
@@ -159,17 +234,25 @@ class CodeTable:
                         f"{path} is a code table of version {metadata.get('version')}; this lookalike reads version "
                         f"{VERSION}: upgrade lookalike, or save the table again with a version that reads it."
                     )
-                return cls._of(file.get_tensor("codes"), file.get_tensor("marks"))
+                scheme = None
+                if "scheme" in metadata:
+                    values = json.loads(metadata["scheme"])
+                    scheme = Scheme.from_state({**values, **{name: file.get_tensor(name) for name in SCHEME}})
+                return cls._of(file.get_tensor("codes"), file.get_tensor("marks"), scheme)
         except SafetensorError as error:
             raise ValueError(
                 f"{path} is truncated or not a safetensors file ({error}); restore it or hash the embeddings again."
             ) from error
 
     @classmethod
-    def _of(cls, codes: Tensor, marks: Tensor) -> CodeTable:
+    def _of(cls, codes: Tensor, marks: Tensor, scheme: Scheme | None = None) -> CodeTable:
         table = cls.__new__(cls)
-        table.codes, table.marks = codes, marks
+        table.codes, table.marks, table.scheme = codes, marks, scheme
         return table
+
+
+def _identity(table: CodeTable) -> str | None:
+    return None if table.scheme is None else table.scheme.identity
 
 
 def mark(marks: Tensor, ids: Tensor) -> None:

@@ -9,7 +9,6 @@ from torch.nn.functional import normalize
 from lookalike.analysis.rounding import cosine_error, order_probability
 from lookalike.hashing import ScalarHasher
 from lookalike.hashing.levels import normal_levels
-from lookalike.hashing.scheme import estimated_cosine
 
 DIM = 256
 BITS = (128, 256, 512, 1024)
@@ -35,7 +34,7 @@ def test_estimates_of_unrelated_rows_err_as_predicted(embeddings, bits):
     hasher, codes, variances = hashed(embeddings, bits)
     others = torch.randperm(len(embeddings), generator=torch.Generator().manual_seed(1))
     true = (embeddings * embeddings[others]).sum(1).double()
-    estimates = estimated_cosine(codes.scheme.compare(codes.packed, codes.packed[others]))
+    estimates = codes.scheme.cosines(codes.scheme.compare(codes.packed, codes.packed[others]))
     assert float((estimates - true).std()) == pytest.approx(cosine_error(variances, bits), rel=0.1)
     from_floats = (embeddings * hasher.decode(codes)[others]).sum(1)
     assert float((from_floats - true).std()) == pytest.approx(cosine_error(variances, bits, float_query=True), rel=0.1)

@@ -6,7 +6,7 @@ import torch
 
 from lookalike import ScalarHasher, scalar_topk
 from lookalike.analysis import overlap
-from lookalike.analysis.bits import lengths_up_to, plan_scalar
+from lookalike.analysis.bits import lengths_up_to, plan_bits, plan_scalar
 from lookalike.data.synthetic import clustered_embeddings
 from lookalike.hashing.moments import Moments
 from lookalike.search.cosine import cosine_topk
@@ -65,6 +65,18 @@ def test_all_rows_measure_instead_of_predicting(clusters):
     codes, names = hasher.encode(rows), {"query_labels": labels, "reference_labels": labels}
     truth = overlap(scalar_topk(codes, codes, K, **names).indices, cosine_topk(rows, rows, K, **names).indices)
     assert plan.predicted(128)[0] == pytest.approx(float(truth.mean()), abs=1e-9)
+
+
+def test_the_kind_of_codes_is_an_option(clusters):
+    rows, labels = drawn(clusters, 600)
+    plan = plan_bits(3 * rows, N, code="scalar", k=K, target=0.4, labels=labels, max_bits=128, seed=2)
+    assert plan == plan_scalar(rows, rows, None, labels, n=N, k=K, target=0.4, max_bits=128, seed=2)
+    assert plan.code == "scalar"
+    assert plan_bits(rows, N, labels=labels, max_bits=128).code == "signs"
+    with pytest.raises(ValueError, match="code must be one of 'signs', 'scalar', got 'auto'"):
+        plan_bits(rows, N, code="auto")
+    with pytest.raises(ValueError, match='code="scalar" needs at least 32 bits, got 24'):
+        plan_bits(rows, N, code="scalar", max_bits=24)
 
 
 def test_two_towers_share_one_scheme(clusters):

@@ -31,6 +31,11 @@ def test_plan_from_embeddings(run_here, tmp_path):
     assert shares == sorted(shares)
     (choice,) = [int(row[0]) for row in rows if row[4]]
     assert f"{choice} bits are predicted to find" in out
+    scalar = [float(row[5].split("%")[0]) for row in rows]
+    assert all(more > fewer for more, fewer in zip(scalar, shares, strict=True))
+    (shorter,) = [int(row[0]) for row in rows if row[6]]
+    assert shorter <= choice
+    assert f"{shorter} bits of scalar codes are predicted to find" in out
     assert "More rows would narrow the error: 3,000 are recommended." in out
 
 

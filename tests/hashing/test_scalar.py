@@ -100,12 +100,46 @@ def test_levels_are_the_means_of_what_is_rounded_to_them():
         assert (nearest == rounded[:1000]).all()
 
 
+@pytest.mark.parametrize("common", [10, 100, 300])  # cosines of .99 to .99999
+def test_embeddings_that_lie_close_together_are_told_apart(common):
+    """As those of untrained models do. Otherwise, all distances would be equal, and the nearest the first rows."""
+    centres = torch.randn(80, DIM, generator=torch.Generator().manual_seed(1))
+    x = normalize(centres[torch.arange(800) % 80] + 0.3 * torch.randn(800, DIM), dim=1)
+    close = normalize(x.double() + common * normalize(centres[:1].double(), dim=1), dim=1)
+    cosines = close @ close.T
+    true = cosines.fill_diagonal_(-1).topk(9).indices
+
+    def found(rows):
+        codes = fitted(rows, 136).encode(rows)
+        near = scalar_topk(codes, codes, 9, query_labels=torch.arange(800)).indices
+        return float((near[:, :, None] == true[:, None]).any(2).double().mean()), codes
+
+    (apart, _), (together, codes) = found(x.double()), found(close.float())
+    assert together > apart - 0.05
+    estimated = codes.scheme.cosines(codes.scheme.compare(codes.packed[:, None], codes.packed[None]))
+    off_diagonal = ~torch.eye(800, dtype=torch.bool)
+    spread = 1 - cosines[off_diagonal]
+    assert (estimated - cosines)[off_diagonal].abs().mean() < 0.1 * spread.mean()
+
+
+@pytest.mark.parametrize("common", [1, 3, 30])  # cosines of .5, .9 and .999
+def test_embeddings_that_spread_out_since_the_fit_are_told_apart(common):
+    """As those of a model do in an epoch, while codes have the statistics of the epoch before."""
+    generator = torch.Generator().manual_seed(1)
+    centres = torch.randn(80, DIM, generator=generator)
+    x = normalize(centres[torch.arange(800) % 80] + 0.3 * torch.randn(800, DIM, generator=generator), dim=1)
+    codes = fitted(x + common * normalize(torch.ones(1, DIM)), 136).encode(x)
+    found = scalar_topk(codes, codes, 9, query_labels=torch.arange(800))
+    assert (found.distances > 0).float().mean() > 0.95
+    assert (found.indices % 80 == torch.arange(800)[:, None] % 80).float().mean() > 0.7
+
+
 def test_cosines_are_estimated_and_decoded():
     x = embeddings()
     hasher = fitted(x, 136)
     codes, unit = hasher.encode(x), normalize(x, dim=1)
     true = unit @ unit.T
-    estimated = 1 - codes.scheme.compare(codes.packed[:, None], codes.packed[None]) / ONE
+    estimated = codes.scheme.cosines(codes.scheme.compare(codes.packed[:, None], codes.packed[None]))
     decoded = unit @ hasher.decode(codes).T
     assert (estimated - true).abs().mean() < 0.03
     assert (decoded - true).abs().mean() < (estimated - true).abs().mean()
@@ -234,6 +268,17 @@ def test_statistics_add_up():
     torch.testing.assert_close(whole.covariance(), torch.cov(unit.T, correction=0), rtol=1e-5, atol=1e-7)
 
 
+@pytest.mark.parametrize("weighted", [False, True])
+def test_statistics_of_rows_that_lie_close_together(weighted):
+    """The mean of these is ten thousand times as long as what is left without it."""
+    unit = normalize(embeddings(5000).double() * 1e-5 + torch.linspace(-1, 1, DIM), dim=1).float()
+    weights = (torch.arange(5000) % 3 > 0).float() if weighted else None
+    moments = Moments(DIM)
+    moments.add(unit if weights is None else unit.where(weights[:, None] > 0, torch.nan), weights)
+    exact = torch.cov(normalize(unit if weights is None else unit[weights > 0]).double().T, correction=0)
+    assert (moments.covariance() - exact).norm() < 0.01 * exact.norm()
+
+
 def test_a_state_brings_back_the_same_codes():
     x = embeddings()
     first, second = fitted(x, seed=3), ScalarHasher(DIM, 64)
@@ -264,7 +309,7 @@ def test_a_damaged_state_is_refused(damage, sentence):
         ScalarHasher(DIM, 64).load_state_dict({**hasher.state_dict(), **damage})
 
 
-@pytest.mark.parametrize("name", ["bits", "groups", "levels", "factors", "offsets", "shift", "identity"])
+@pytest.mark.parametrize("name", ["bits", "groups", "levels", "factors", "offsets", "shift", "identity", "zoom"])
 def test_a_damaged_scheme_is_refused(name):
     hasher = fitted(embeddings())
     hasher.fit()

@@ -9,7 +9,6 @@ from torch.nn.functional import normalize
 
 from lookalike import Filters, ScalarHasher, mine_hard_negatives, scalar_topk
 from lookalike.data.synthetic import clustered_embeddings
-from lookalike.hashing.scheme import estimated_cosine
 from lookalike.mining import Merge, Search, Shard, UnfinishedError, mine_embeddings
 from lookalike.mining.cells import Grid, read_cell
 from lookalike.mining.codes_on_disk import CodeFiles
@@ -103,7 +102,7 @@ def test_decoding_tells_more_than_comparing_two_codes(tmp_path):
     places, ids = torch.arange(100).repeat_interleave(30), torch.arange(3000) * 7 % 500
     scorer = DecodedScores(50, NormalizedRows("embeddings", x.numpy(), min_rows=1), files, hasher)
     true = (x[places + 50] * x[ids]).sum(1)
-    estimated = estimated_cosine(codes.scheme.compare(codes.packed[places + 50], codes.packed[ids])).float()
+    estimated = codes.scheme.cosines(codes.scheme.compare(codes.packed[places + 50], codes.packed[ids])).float()
     scores = scorer.of_pairs(places, ids)
     assert (scores - true).square().mean() < 0.8 * (estimated - true).square().mean()
     lists = scorer.of_lists(torch.arange(100), ids.view(100, 30).where(torch.arange(30) > 1, -1), torch.empty(0))

@@ -76,10 +76,12 @@ def awkward(name, n, k):
     if name == "sorted clusters":
         members = torch.arange(n) * 12 // n
         x = embeddings(12, 48)[members] + 0.05 * embeddings(n, 48, seed=1)
-        near = ScalarHasher(48, 128)
-        near.update(x)
-        packed, scheme = near.encode(x).packed, near.scheme
-        return checked_request(packed[some], packed, k, labels=(members[some], members), scheme=scheme)
+        near = hashed(x, 128)
+        return checked_request(near.packed[some], near.packed, k, labels=(members[some], members), scheme=near.scheme)
+    if name == "close together":
+        near = hashed(embeddings(n, 48) + 100 * torch.randn(48, generator=generator), 128)
+        assert near.scheme.zoom > 6
+        return checked_request(near.packed[some], near.packed, k, labels=(labels[some], labels), scheme=near.scheme)
     if name == "opposite queries":
         flipped = ~packed[some]
         flipped[:, 0] = packed[some, 0]  # the factor
@@ -110,6 +112,7 @@ AWKWARD = [
     "few distinct codes",
     "one label",
     "sorted clusters",
+    "close together",
     "opposite queries",
     "random bytes",
     "limits",

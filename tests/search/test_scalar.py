@@ -16,13 +16,14 @@ from lookalike.search import cpu
 from tests.search.test_parity import FAST, assert_same, csr
 
 
-def hashed(n, dim, bits, *, clusters=50, seed=0):
+def hashed(n, dim, bits, *, clusters=50, seed=0, common=0):
     """Codes of clustered embeddings whose variance falls off, so that bits are shared out unevenly."""
     generator = torch.Generator().manual_seed(seed)
     scale = torch.linspace(2, 0.1, dim)
     centres = torch.randn(clusters, dim, generator=generator) * scale
     members = torch.randint(clusters, (n,), generator=generator).sort().values
     x = centres[members] + 0.4 * torch.randn(n, dim, generator=generator) * scale
+    x += common * torch.randn(dim, generator=generator)
     hasher = ScalarHasher(dim, bits, seed=seed)
     hasher.update(x)
     return hasher.encode(x), members
@@ -36,7 +37,7 @@ def searches(draw):
     q = draw(st.sampled_from([0, 1, 2, 9, 65, n]))
     seed = draw(st.integers(0, 2**32 - 1))
     rng = np.random.default_rng(seed)
-    codes, _ = hashed(40, dim, bits, clusters=5, seed=seed % 1000)
+    codes, _ = hashed(40, dim, bits, clusters=5, seed=seed % 1000, common=draw(st.sampled_from([0, 0, 30, 1e4])))
     pool = codes.packed.numpy()
     if draw(st.booleans()):
         pool = rng.integers(0, 256, pool.shape, dtype=np.uint8)  # the farthest apart, and beyond

@@ -136,6 +136,16 @@ def test_centring_is_shown_but_never_changed():
         assert (remark in advice.text) == (center == 0)
 
 
+def test_codes_of_several_bits_are_predicted_beside_signs():
+    x = rows(1000, 3) * torch.linspace(2, 0.1, 48)
+    advice = advice_on(paired(x, x + 0.1 * rows(1000, 1)))
+    signs, scalar = advice.plans[SETTINGS.center], advice.scalar
+    assert (scalar.lengths, scalar.n, scalar.k) == (signs.lengths, signs.n, signs.k)
+    assert scalar.predicted(advice.bits)[0] > signs.predicted(advice.bits)[0] + 0.05
+    assert advice.settings.code == "signs"  # finding more has not made better models
+    assert advice_on(paired(x, x), max_bits=24).scalar is None
+
+
 def test_high_cosines_are_no_reason_to_mask():
     x = rows(1000) + 6 * rows(1, 9)
     advice = advice_on(paired(x, x + 0.1 * rows(1000, 1)))
@@ -184,6 +194,7 @@ def test_everything_is_written_as_json():
     assert (read["readiness"]["is_ready"], read["readiness"]["enough"]) == (True, 0.7)
     assert read["settings"]["sampler"] == "lsh"
     assert [plan["center"] for plan in read["plans"]] == [0.0, 0.5, 1.0]
+    assert read["scalar"]["code"] == "scalar"
     assert read["false_negatives"] == {"near": 0.0, "nearer": 0.0, "identical": 0.0}
 
 

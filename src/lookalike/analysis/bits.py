@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import torch
 from torch import Tensor
@@ -13,7 +13,7 @@ from lookalike.analysis.measures import NEIGHBOURS
 from lookalike.analysis.predicting import Sample, Sides, predict_overlaps
 from lookalike.analysis.theory import BITS_METHODS, smallest_bits, typical_between
 from lookalike.hashing import CENTER, ScalarHasher, SignHasher
-from lookalike.utils.checks import Range, checked_bits, checked_positive
+from lookalike.utils.checks import Range, check_choice, check_code_length, checked_bits, checked_positive
 from lookalike.utils.tensors import as_tensor, checked_labels
 
 if TYPE_CHECKING:
@@ -25,6 +25,8 @@ GRID = (64, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096)
 MAX_BITS = 1024
 TARGET = 0.5  # fraction of the true neighbours to find
 MIN_ROWS = 64
+
+Kind = Literal["signs", "scalar"]
 
 
 @dataclass(frozen=True)
@@ -74,6 +76,7 @@ def plan_bits(
     embeddings: Any,
     n: int | None = None,
     *,
+    code: Kind = "signs",
     k: int = NEIGHBOURS,
     target: float = TARGET,
     labels: Any = None,
@@ -90,16 +93,19 @@ def plan_bits(
         embeddings: Floats `[m, dim]`, drawn at random from the embeddings of the n samples, or all of them. Only their
             directions count.
         n: Number of samples to search; by default m.
+        code: "signs", or "scalar" for several bits per dimension. Their components are those of the rows, which these
+            fit a little better than others: if there are only a few rows per dimension, by up to 3 points.
         k: Hard negatives per sample.
         target: Fraction of the true k nearest to find.
         labels: Integers `[m]`; samples of the same label are not negatives of each other.
         max_bits: The longest codes to consider.
-        center: Fraction of the mean to subtract, as in `SignHasher`.
+        center: Fraction of the mean to subtract from what sign codes are made of, as in `SignHasher`.
         seed: Seed of the rotation.
 
     Raises:
         TypeError: The embeddings are not floats.
-        ValueError: A row is not finite, there are too few rows, n is below m, or the target is outside (0, 1].
+        ValueError: A row is not finite, there are too few rows, n is below m, the target is outside (0, 1], or there
+            is no such code.
 
     Examples:
         >>> from lookalike.data.synthetic import clustered_embeddings
@@ -107,7 +113,11 @@ def plan_bits(
         >>> plan = plan_bits(x, n=10_000, target=0.4, labels=labels)
         >>> plan.bits, plan.meets_target
         (128, True)
+        >>> plan_bits(x, n=10_000, code="scalar", target=0.4, labels=labels).bits
+        64
     """
+    check_choice("code", code, get_args(Kind))
+    check_code_length(code, checked_bits(max_bits))
     x = as_tensor(embeddings, "embeddings", "floats")
     if not x.is_floating_point() or x.ndim != 2:
         raise TypeError(f"embeddings must be floats of the shape [m, dim], got {x.dtype} {list(x.shape)}.")
@@ -115,10 +125,12 @@ def plan_bits(
     if n < len(x):
         raise ValueError(f"n must be at least {len(x)}, the number of rows drawn from the n samples, got {n}.")
     x = normalize(x.detach().float(), dim=1)
+    names = torch.arange(len(x)) if labels is None else checked_labels("labels", labels, len(x))
+    if code == "scalar":
+        return plan_scalar(x, x, None, names, n=n, k=k, target=target, max_bits=max_bits, seed=seed)
     hasher = SignHasher(x.shape[1], max_bits, seed=seed, center=center)
     hasher.update_mean(x)
     codes = hasher.encode(x)
-    names = torch.arange(len(x)) if labels is None else checked_labels("labels", labels, len(x))
     return plan_from_codes(x, x, codes, codes, names, n=n, k=k, target=target)
 
 

@@ -112,6 +112,11 @@ def _print_table(console: "Console", advice: "Advice") -> None:
             [
                 (f"overlap@{k}, {advice.bits} bits, center {center:g}", _predicted(plan.predicted(advice.bits)))
                 for center, plan in advice.plans.items()
+            ]
+            + [
+                (f"overlap@{k}, {advice.bits} bits, scalar", _predicted(plan.predicted(advice.bits)))
+                for plan in (advice.scalar,)
+                if plan is not None
             ],
             [f"{chosen.bits} bits, center {chosen.center:g}"],
         ),

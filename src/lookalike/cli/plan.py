@@ -11,13 +11,13 @@ from lookalike.cli.options import options_of
 from lookalike.cli.parsing import Device, Flag, Hint, Pairs, Positional, build, parse_typed
 from lookalike.cli.runs import BY_DATA_SET, MODELS
 from lookalike.data.registry import data_names, data_sets
-from lookalike.utils.checks import checked_integer
+from lookalike.utils.checks import SHORTEST_CODE, checked_integer
 from lookalike.utils.messages import suggestion
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from lookalike.analysis.bits import BitsPlan
+    from lookalike.analysis.bits import BitsPlan, Kind
 
 ROWS = 4096  # rows of the file to predict from, at least
 RANK = 6  # true neighbours of a sample among these rows, at least
@@ -162,30 +162,39 @@ def _plan_from_embeddings(path: str, options: Options) -> None:
     if len(x) > wanted:
         drawn = np.sort(np.random.default_rng(options.seed).choice(len(x), wanted, replace=False))
     with console.status(f"comparing {len(drawn):,} rows"):
-        plan = plan_bits(
-            torch.from_numpy(x[drawn]), n, k=k, target=options.target, max_bits=options.max_bits, seed=options.seed
-        )
+        rows = torch.from_numpy(x[drawn])
+        kinds: tuple[Kind, ...] = ("signs", "scalar") if options.max_bits >= SHORTEST_CODE else ("signs",)
+        plans = [
+            plan_bits(rows, n, code=code, k=k, target=options.target, max_bits=options.max_bits, seed=options.seed)
+            for code in kinds
+        ]
     console.print(
-        f"{n:,} samples of dimension {x.shape[1]}, predicted from {plan.rows:,} rows of {path}.",
+        f"{n:,} samples of dimension {x.shape[1]}, predicted from {len(rows):,} rows of {path}.",
         highlight=False,
         soft_wrap=True,
     )
-    _print_plan(console, plan, x.shape[1])
+    _print_plans(console, plans, x.shape[1])
     if len(drawn) < min(wanted, n):
         console.print(f"More rows would narrow the error: {min(wanted, n):,} are recommended.", highlight=False)
 
 
-def _print_plan(console: "Console", plan: "BitsPlan", dim: int) -> None:
+def _print_plans(console: "Console", plans: "list[BitsPlan]", dim: int) -> None:
+    """Print what codes of each kind find; all plans are of the same lengths."""
     from rich.table import Table
 
-    table = Table("bits", "bytes per sample", "of float32", f"overlap@{plan.k}", "")
+    kinds = [column for plan in plans for column in (plan.code, "")]
+    table = Table("bits", "bytes", "of float32", *kinds, title=f"overlap@{plans[0].k}")
     for column in table.columns:
         column.justify = "right"
-    for bits, share, error in zip(plan.lengths, plan.overlap, plan.error, strict=True):
-        chosen = "<- choice" if bits == plan.bits else ""
-        table.add_row(f"{bits:,}", f"{bits // 8:,}", f"1/{32 * dim / bits:g}", f"{share:.1%} ± {error:.1%}", chosen)
+    for bits in plans[0].lengths:
+        cells = []
+        for plan in plans:
+            share, error = plan.predicted(bits)
+            cells += [f"{share:.1%} ± {error:.1%}", "<-" if bits == plan.bits else ""]
+        table.add_row(f"{bits:,}", f"{bits // 8:,}", f"1/{32 * dim / bits:g}", *cells)
     console.print(table)
-    console.print(f"{plan.reason}.", highlight=False, soft_wrap=True)
+    for plan in plans:
+        console.print(f"{plan.reason}.", highlight=False, soft_wrap=True)
 
 
 def _plan_from_theory(eps: float, a: float, n: int, f: float) -> None:

@@ -12,7 +12,17 @@ from torch import Tensor
 
 from lookalike.hashing.levels import normal_levels, share_out
 from lookalike.hashing.moments import directions
-from lookalike.hashing.scheme import FACTOR_ONE, FACTORS_SHIFT, HEADER, LARGEST_FACTOR, ONE, PRODUCTS, Scheme, digest
+from lookalike.hashing.scheme import (
+    FACTOR_ONE,
+    FACTORS_SHIFT,
+    HEADER,
+    LARGEST_FACTOR,
+    MOST_ZOOM,
+    ONE,
+    PRODUCTS,
+    Scheme,
+    digest,
+)
 from lookalike.hashing.signs import pack_bits
 
 if TYPE_CHECKING:
@@ -21,8 +31,11 @@ if TYPE_CHECKING:
 HIGHEST = 127  # the largest level
 MIDDLE = 127.5  # of a byte
 FACTOR_STEPS = MIDDLE / math.log2(LARGEST_FACTOR / FACTOR_ONE)  # of the factor's byte, in which a factor doubles
-OFFSET_RANGE = 4  # standard deviations that a byte for the offset reaches to either side
+OFFSET_RANGE = 4  # standard deviations of the offset that most values of its byte divide evenly, to either side
+FAR_OFFSETS = 16  # values on either side that reach farther, in growing steps
 LARGEST_SHIFT = 30
+SMALLEST_OFFSET = 1e-9
+CROWDED = 1 / 16  # average of one minus the cosine of two rows, below which distances are counted in finer steps
 DECODING_GRID = 2.0**-30  # of components that levels are multiplied by: sums of 7 + 30 bits stay below float64's 53
 ENCODING_GRID = 2.0**-26  # of directions and components, whose products have 52 bits; no sum of them exceeds 1
 
@@ -36,7 +49,7 @@ class Encoder:
     mean: Tensor  # float32 [dim]
     thresholds: tuple[Tensor, ...]  # float32 [levels - 1], per group
     unit: float  # what a level of 1 stands for
-    offset_unit: float  # what a step of the offset's byte stands for
+    reach: tuple[float, float, float]  # of the offset's byte: in even steps, in all towards the mean, and away from it
 
     def to(self, device: torch.device) -> Encoder:
         """Move to another device."""
@@ -62,9 +75,9 @@ class Encoder:
             bits.append(((number.unsqueeze(-1) >> shifts) & 1).flatten(1))
         lengths = torch.cat(values, 1).double().norm(dim=1).clamp(min=1) * self.unit
         factors = (MIDDLE + FACTOR_STEPS * torch.log2(z.norm(dim=1) / lengths)).nan_to_num(0).round().clamp(0, 255)
-        mean = self.mean.double()
-        along_mean = (unit @ mean - mean @ mean) / max(self.offset_unit, 1e-30)
-        offsets = (MIDDLE + along_mean).nan_to_num(0).round().clamp(0, 255)
+        mean = _on_grid(self.mean, ENCODING_GRID)
+        steps = _offsets(*self.reach).to(x.device)
+        offsets = torch.bucketize((unit @ mean - mean @ mean).nan_to_num(0), (steps[1:] + steps[:-1]) / 2)
         header = torch.stack([factors, offsets], dim=1).to(torch.uint8)
         padding = scheme.bits - 8 * HEADER - sum(part.shape[1] for part in bits)
         bits.append(torch.zeros(len(x), padding, dtype=torch.int32, device=x.device))
@@ -81,7 +94,7 @@ class Encoder:
         factors = integers.factors[:, None].double() * (self.unit / FACTOR_ONE)
         mean = self.mean.double()
         # The offset knows the part along the mean better than the rounded components do.
-        along_mean = (codes[:, 1:2].double() - MIDDLE) * self.offset_unit
+        along_mean = _offsets(*self.reach).to(codes.device)[codes[:, 1:2].int()]
         along_mean -= (values @ _on_grid(rows @ mean, DECODING_GRID)[:, None]) * factors
         decoded = (values @ rows) * factors + mean * (1 + along_mean / (mean @ mean).clamp(min=1e-12))
         return decoded.float()
@@ -98,14 +111,14 @@ class Encoder:
             ValueError: The state is not one, or does not belong to the scheme.
         """
         try:
-            encoder = cls(**{**state, "thresholds": tuple(state["thresholds"])})
+            encoder = cls(**{**state, "thresholds": tuple(state["thresholds"]), "reach": tuple(state["reach"])})
             shapes = {"rows": [scheme.dims, dim], "start": [scheme.dims], "mean": [dim]}
             valid = all(_is_float(getattr(encoder, name), shape) for name, shape in shapes.items())
             widths = [width for width, _ in scheme.groups]
             valid &= all(
                 _is_float(each, [(1 << width) - 1]) for width, each in zip(widths, encoder.thresholds, strict=True)
             )
-            valid &= all(isinstance(each, float) for each in (encoder.unit, encoder.offset_unit))
+            valid &= all(isinstance(each, float) for each in (encoder.unit, *encoder.reach)) and len(encoder.reach) == 3
         except (KeyError, TypeError, ValueError):
             valid = False
         if not valid:
@@ -123,24 +136,30 @@ def fitted(spectrum: Spectrum, bits: int, seed: int) -> tuple[Scheme, Encoder]:
             groups.append((width, len(members)))
             rows.append(_rotation(len(members), seed, width) @ spectrum.components[members])
             spreads.append(math.sqrt(float(spectrum.variances[members].mean())))
-    shift = _largest_shift(groups, spreads)
-    unit = _unit(shift)
-    levels = [_levels(width, spread / unit) for (width, _), spread in zip(groups, spreads, strict=True)]
     mean = spectrum.mean
+    zoom = _zoom(1 - float(mean @ mean))
+    shift = _largest_shift(groups, spreads, zoom)
+    unit = _unit(shift, zoom)
+    levels = [_levels(width, spread / unit) for (width, _), spread in zip(groups, spreads, strict=True)]
     along_mean = math.sqrt(max(0.0, float(mean @ spectrum.covariance @ mean)))
-    offset_unit = OFFSET_RANGE * along_mean / MIDDLE
-    offsets = (torch.arange(256) - MIDDLE) * offset_unit + float(mean @ mean) / 2
+    # The offset of a row is half of what its squared distance from the mean falls short of the average. It reaches as
+    # far as levels and factor do: a row of which only one of them is cut would seem nearer than near, and models spread
+    # out as they learn.
+    least, most = _extent(groups, spreads)
+    even = max(OFFSET_RANGE * along_mean, SMALLEST_OFFSET)
+    reach = even, max(even, (1 - float(mean @ mean) - least) / 2), max(even, most / 2)
+    offsets = _offsets(*reach) + float(mean @ mean - 1) / 2
     factors = torch.exp2((torch.arange(256) - MIDDLE) / FACTOR_STEPS) * FACTOR_ONE
     projections = torch.cat(rows).float()
     thresholds = tuple(
         torch.from_numpy(normal_levels(width).thresholds * spread).float()
         for (width, _), spread in zip(groups, spreads, strict=True)
     )
-    encoder = Encoder(projections, projections @ mean.float(), mean.float(), thresholds, unit, offset_unit)
-    tables = torch.cat(levels), factors.round().int(), (offsets * ONE).round().int()
+    encoder = Encoder(projections, projections @ mean.float(), mean.float(), thresholds, unit, reach)
+    tables = torch.cat(levels), factors.round().int(), (offsets * (ONE << zoom) + ONE / 2).round().int()
     tensors = encoder.rows, encoder.start, encoder.mean, *thresholds
-    identity = digest(bits, groups, shift, offset_unit, *tables, *tensors)
-    return Scheme(bits, tuple(groups), *tables, shift, identity), encoder
+    identity = digest(bits, groups, shift, zoom, reach, *tables, *tensors)
+    return Scheme(bits, tuple(groups), *tables, shift, identity, zoom), encoder
 
 
 def _on_grid(x: Tensor, grid: float) -> Tensor:
@@ -160,10 +179,38 @@ def _rotation(size: int, seed: int, width: int) -> Tensor:
     return rotation
 
 
-def _unit(shift: int) -> float:
-    """Return what a level of 1 stands for, so that `Scheme.distances` counts in 1 / 16384."""
+def _extent(groups: list[tuple[int, int]], spreads: list[float]) -> tuple[float, float]:
+    """Return the smallest and the largest squared length of what levels and a factor can stand for."""
+    ends = [0.0, 0.0]
+    for (width, count), spread in zip(groups, spreads, strict=True):
+        values = normal_levels(width).values[1 << (width - 1) :] * spread
+        ends[0] += count * float(values[0] * FACTOR_ONE / LARGEST_FACTOR) ** 2
+        ends[1] += count * float(values[-1] * LARGEST_FACTOR / FACTOR_ONE) ** 2
+    return ends[0], ends[1]
+
+
+def _offsets(even: float, towards: float, away: float) -> Tensor:
+    """Return the offset of each value of its byte, float64 [256], ascending: even steps in the middle, then growing."""
+    number = 128 - FAR_OFFSETS
+    step, farther = even / number, torch.arange(1, FAR_OFFSETS + 1).double()
+    steps = (torch.arange(number).double() + 0.5) * step
+    high, low = (even * (far / even) ** (farther / FAR_OFFSETS) + farther * step for far in (towards, away))
+    return torch.cat([-low.flip(0), -steps.flip(0), steps, high])
+
+
+def _zoom(spread: float) -> int:
+    """Return how often to halve the steps of distances, given the average of one minus the cosine of two rows.
+
+    Embeddings of untrained models, and of some trained ones, have cosines of .99 and more throughout; in steps of
+    1 / 16384 they would hardly differ. As long as the average stays below 1 / 16, no distance that matters is cut.
+    """
+    return min(MOST_ZOOM, max(0, math.floor(math.log2(CROWDED / max(spread, 1e-12)))))
+
+
+def _unit(shift: int, zoom: int) -> float:
+    """Return what a level of 1 stands for, so that `Scheme.distances` counts in 1 / (16384 << zoom)."""
     one = (FACTOR_ONE * FACTOR_ONE) >> FACTORS_SHIFT
-    return math.sqrt(one / ONE / (1 << shift))
+    return math.sqrt(one / (ONE << zoom) / (1 << shift))
 
 
 def _levels(width: int, spread: float) -> Tensor:
@@ -171,7 +218,7 @@ def _levels(width: int, spread: float) -> Tensor:
     return torch.from_numpy(np.rint(normal_levels(width).values * spread)).to(torch.int8)
 
 
-def _largest_shift(groups: list[tuple[int, int]], spreads: list[float]) -> int:
+def _largest_shift(groups: list[tuple[int, int]], spreads: list[float], zoom: int) -> int:
     """Return the largest shift, and thus the finest unit, at which levels fit into a byte and products into `PRODUCTS`.
 
     There is one: the variances of directions add up to at most 1. Where one component has nearly all of it, the unit is
@@ -179,7 +226,7 @@ def _largest_shift(groups: list[tuple[int, int]], spreads: list[float]) -> int:
     """
 
     def fits(shift: int) -> bool:
-        unit = _unit(shift)
+        unit = _unit(shift, zoom)
         tops = [
             round(float(normal_levels(width).values[-1]) * spread / unit)
             for (width, _), spread in zip(groups, spreads, strict=True)

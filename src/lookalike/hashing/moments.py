@@ -58,12 +58,26 @@ class Moments:
             self.sums = self.sums.to(x.device)
         with torch.autocast(x.device.type, enabled=False):
             for first in range(0, len(x), ROWS):
-                rows = directions(x[first : first + ROWS])
-                if weights is not None:
-                    rows = rows.where(weights[first : first + ROWS, None] > 0, 0)
-                self.sums[:-1, :-1] += (rows.T @ rows).double()
-                self.sums[-1, :-1] += rows.sum(0, dtype=torch.float64)
-        self.sums[-1, -1] += len(x) if weights is None else (weights > 0).sum()
+                counts = None if weights is None else weights[first : first + ROWS, None] > 0
+                self._add_directions(directions(x[first : first + ROWS]), counts)
+
+    def _add_directions(self, rows: Tensor, counts: Tensor | None) -> None:
+        """Add normalised rows, all or those that count.
+
+        What the rows have in common is set aside from the product, whose float32 would swallow how little embeddings
+        of a model differ that all lie close together.
+        """
+        if counts is None:
+            counts = torch.ones((), dtype=torch.bool, device=rows.device).expand(len(rows), 1)
+        rows, number = rows.where(counts, 0), counts.sum()
+        total = rows.sum(0, dtype=torch.float64)
+        common = (total / number.clamp(min=1)).to(rows.dtype)
+        rest = (rows - common).where(counts, 0)
+        shared = common.double()
+        both = total[:, None] * shared
+        self.sums[:-1, :-1] += (rest.T @ rest).double() + both + both.T - number * shared[:, None] * shared
+        self.sums[-1, :-1] += total
+        self.sums[-1, -1] += number
 
     def mean(self) -> Tensor:
         """Return the mean direction, float64 [dim]."""

@@ -50,6 +50,9 @@ class ScalarCodes:
     def __len__(self) -> int:
         return len(self.packed)
 
+    def __repr__(self) -> str:
+        return f"ScalarCodes({len(self)} codes of {self.scheme.bits} bits)"
+
     def __getitem__(self, rows: Any) -> ScalarCodes:
         """Return some of the rows: a slice, a mask or ids."""
         return ScalarCodes(self.packed[rows], self.scheme)

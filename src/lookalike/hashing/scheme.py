@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 HEADER = 2  # bytes before the levels: the factor and the offset of a row
-ONE = 1 << 14  # cosine 1 in the integers that rows are compared in
+ONE = 1 << 14  # cosine 1 in the integers that rows are compared in, if these are not finer
+MOST_ZOOM = 16  # beyond it, float32 embeddings hold no more digits
 FARTHEST = (1 << 15) - 1  # the largest distance, so that one fits into an int16
 FACTOR_ONE = 1 << 12  # a factor of 1
 FACTORS_SHIFT = 14  # of the product of two factors, which leaves 10 bits after the point
@@ -38,7 +39,7 @@ class Scheme:
 
     A code holds a byte that stands for a factor F, one that stands for an offset A, and one of a few integers for each
     of its dimensions, v. Two codes are as far apart as `16384 - ((F F' >> 14) (v . v') >> shift) - A - A'`, clipped to
-    0..32767: 16384 times one minus the estimated cosine.
+    0..32767: 16384 << zoom times one minus the estimated cosine.
     """
 
     bits: int  # length of a code, a multiple of 8
@@ -48,6 +49,7 @@ class Scheme:
     offsets: Tensor  # int32 [256]
     shift: int
     identity: str  # equal only where codes may be compared
+    zoom: int = 0  # above 0 where embeddings all lie close together, so that distances tell them apart
 
     @property
     def dims(self) -> int:
@@ -99,6 +101,10 @@ class Scheme:
             products = torch.einsum("...d,...d->...", rows.values.float(), others.values.float())
         return self.distances(products.int(), rows, others)
 
+    def cosines(self, distances: Tensor) -> Tensor:
+        """Return the cosines that distances stand for, float64."""
+        return 1 - distances.double() / (ONE << self.zoom)
+
     def signs(self, codes: Tensor) -> Tensor:
         """Return the sign of each dimension, packed like the codes of a `SignHasher`: uint8 [n, bytes]."""
         negative = self.unpack(codes).values < 0
@@ -119,11 +125,12 @@ class Scheme:
             scheme = cls(**{**state, "groups": tuple((int(width), int(count)) for width, count in state["groups"])})
             used = 8 * HEADER + sum(width * count for width, count in scheme.groups)
             valid = (
-                all(isinstance(each, int) for each in (scheme.bits, scheme.shift))
+                all(isinstance(each, int) for each in (scheme.bits, scheme.shift, scheme.zoom))
                 and all(0 < width <= 8 and count > 0 for width, count in scheme.groups)
                 and used <= scheme.bits
                 and scheme.bits % 8 == 0
                 and 0 <= scheme.shift < 32
+                and 0 <= scheme.zoom <= MOST_ZOOM
                 and isinstance(scheme.identity, str)
                 and _is_table(scheme.levels, torch.int8, sum(1 << width for width, _ in scheme.groups))
                 and all(_is_table(table, torch.int32, 256) for table in (scheme.factors, scheme.offsets))
@@ -145,16 +152,6 @@ def distances(
     """Return the distances that dot products stand for: integers only, so that every backend finds the same."""
     scaled = (products * ((factors * others) >> FACTORS_SHIFT)) >> shift
     return (ONE - scaled - offsets - offsets_of_others).clamp(0, FARTHEST)
-
-
-def estimated_cosine(distances: Tensor) -> Tensor:
-    """Return the cosines that distances of codes of several bits stand for, float64.
-
-    Examples:
-        >>> estimated_cosine(torch.tensor([0, 8192, 32767])).round(decimals=3).tolist()
-        [1.0, 0.5, -1.0]
-    """
-    return 1 - distances.double() / ONE
 
 
 def digest(*parts: Any) -> str:

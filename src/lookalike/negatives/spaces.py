@@ -12,7 +12,6 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from lookalike.hashing import ScalarCodes, implied_cosine
-from lookalike.hashing.scheme import estimated_cosine
 from lookalike.search import answer, checked_scheme
 from lookalike.search.cosine import cosine_topk
 from lookalike.search.plain import popcount
@@ -53,7 +52,7 @@ def space_of(scheme: Scheme | None) -> Space:
     if scheme is None:
         return HAMMING
     topk = partial(_code_topk, scheme=scheme)
-    return Space(topk, scheme.compare, _estimated, None, torch.int32, -1)
+    return Space(topk, scheme.compare, partial(_estimated, scheme=scheme), None, torch.int32, -1)
 
 
 def space_of_codes(codes: Any, reference: Any = None) -> tuple[Space, Tensor, Tensor]:
@@ -104,8 +103,8 @@ def _implied(distances: Tensor, width: int) -> Tensor:
     return implied_cosine(distances, 8 * width)
 
 
-def _estimated(distances: Tensor, _: int) -> Tensor:
-    return estimated_cosine(distances)
+def _estimated(distances: Tensor, _: int, *, scheme: Scheme) -> Tensor:
+    return scheme.cosines(distances)
 
 
 def _cosine_topk(*arguments: Any, narrow: bool = False, **options: Any) -> tuple[Tensor, Tensor]:

@@ -102,8 +102,9 @@ def scalar_topk(
 ) -> Neighbours:
     """Find the k codes nearest to each query by estimated cosine, exactly, among codes of several bits per dimension.
 
-    Like `hamming_topk`, with the same arguments. Distances are integers, 16384 times one minus the estimated cosine,
-    so every backend returns the same arrays; `estimated_cosine` turns them into cosines.
+    Like `hamming_topk`, with the same arguments. Distances are integers, 16384 times one minus the estimated cosine
+    (more where all embeddings lie close together), so every backend returns the same arrays; the codes'
+    `scheme.cosines` turns them into cosines.
 
     Args:
         query: Codes that a `ScalarHasher` made.

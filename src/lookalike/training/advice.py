@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from lookalike.analysis.bits import MAX_BITS, MIN_ROWS, TARGET, plan_from_codes
+from lookalike.analysis.bits import MAX_BITS, MIN_ROWS, TARGET, plan_from_codes, plan_scalar
 from lookalike.analysis.measures import NEIGHBOURS
 from lookalike.analysis.readiness import ENOUGH, measure_readiness
 from lookalike.samplers.warmup import compile_kernels
@@ -25,7 +25,7 @@ from lookalike.training.probe_measures import count_false_negatives, find_neares
 from lookalike.training.run import Plan
 from lookalike.training.strategies import step_precision
 from lookalike.training.whole_parts import warm_start_seed
-from lookalike.utils.checks import checked_bits, checked_integer
+from lookalike.utils.checks import SHORTEST_CODE, checked_bits, checked_integer
 from lookalike.utils.machine import checked_device
 from lookalike.utils.progress import working
 
@@ -148,6 +148,19 @@ def _measured(
             k=min(k, probe.population // 2),
             target=target,
         )
+    scalar = None
+    if max_bits >= SHORTEST_CODE:
+        scalar = plan_scalar(
+            probe.query,
+            probe.reference,
+            None,
+            probe.classes,
+            n=probe.population,
+            k=min(k, probe.population // 2),
+            target=target,
+            max_bits=max_bits,
+            seed=settings.seed,
+        )
     bits = plans[settings.center].bits
     codes = probe.codes(bits, settings.center, settings.seed)
     readiness = measure_readiness(
@@ -168,6 +181,7 @@ def _measured(
         mined=measure_batches(probe, nearest, settings, codes),
         false_negatives=count_false_negatives(plain, find_nearest(plain)),
         plans=plans,
+        scalar=scalar,
         bits=bits,
     )
     chosen, reasons = choose(settings, found)

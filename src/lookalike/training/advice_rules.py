@@ -43,6 +43,8 @@ class Findings:
     """Negatives that may be positives; among all samples there are at least as many as in a part of them."""
     plans: dict[float, BitsPlan]
     """For each fraction of the mean to subtract, what each code length finds."""
+    scalar: BitsPlan | None
+    """What codes of several bits per dimension find at each length; None where codes are too short for them."""
     bits: int
     """The shortest codes that find enough of the true neighbours, centred as the settings say."""
 
