@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 HIGHEST = 127  # the largest level
 MIDDLE = 127.5  # of a byte
 FACTOR_STEPS = MIDDLE / math.log2(LARGEST_FACTOR / FACTOR_ONE)  # of the factor's byte, in which a factor doubles
-OFFSET_RANGE = 4  # standard deviations of the offset that most values of its byte divide evenly, to either side
+OFFSET_RANGE = 3.5  # standard deviations of the offset that most values of its byte divide evenly, to either side
 FAR_OFFSETS = 16  # values on either side that reach farther, in growing steps
 LARGEST_SHIFT = 30
 SMALLEST_OFFSET = 1e-9
