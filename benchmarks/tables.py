@@ -81,8 +81,8 @@ def _quality() -> str:
     return f"{markdown(header, rows)}\n\n{note}"
 
 
-def _search() -> str:
-    result = record.read("search")
+def _search(name: str) -> str:
+    result = record.read(name)
     settings = result["settings"]
     titles = {
         "self-join": f"{settings['n']:,} in themselves",
@@ -124,7 +124,7 @@ def _search() -> str:
     ]
     note = (
         f"k = {settings['k']}; how many times faster than FAISS, interleaved in one process, best of "
-        f"{settings['repeats']}, CPU time of one thread, load {settings['load'][0]}; {_origin(result)}."
+        f"{settings['repeats']}, CPU time of one thread, load {settings['load'][0]}; {_origin(result, name)}."
     )
     return f"{markdown(header, rows)}\n\n{note}"
 
@@ -345,11 +345,12 @@ def _search_rows(result: dict[str, Any], case: str, threads: int) -> list[dict[s
     return [row for row in result["search"] if row["case"] == case and row["threads"] == threads]
 
 
-def _origin(result: dict[str, Any]) -> str:
+def _origin(result: dict[str, Any], name: str = "search") -> str:
     machine, versions = result["machine"], result["versions"]
+    processor = machine["processor"].replace("(R)", "").removesuffix(" Processor")
     return (
-        f"{machine['cores']} cores with {machine['popcount']}, FAISS {versions['faiss-cpu']}, from "
-        "`benchmarks/results/search.json`"
+        f"{processor}, {machine['cores']} cores with {machine['popcount']}, FAISS {versions['faiss-cpu']}, from "
+        f"`benchmarks/results/{name}.json`"
     )
 
 
@@ -543,7 +544,8 @@ def _mine_million() -> str:
 
 TABLES: dict[str, Callable[[], str]] = {
     "quality": _quality,
-    "search": _search,
+    "search": partial(_search, "search"),
+    "search_intel": partial(_search, "search_intel"),  # another processor: its ratios are others
     "search_gpu": _search_gpu,
     "search_gpu_codes": _search_gpu_codes,
     "search_streamed": _search_streamed,
