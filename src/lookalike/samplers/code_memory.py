@@ -86,7 +86,8 @@ class CodeMemory(Memory):
     def _stream(self, n: int, seed: int) -> CodeStream:
         if self.codebook is None:
             return CodeStream(n, self.bits, seed=seed, center=self.center)
-        return ScalarStream(n, self.bits, seed=seed, center=self.center, codebook=self.codebook)
+        shown = int(self._pairing.expected().sum())
+        return ScalarStream(n, self.bits, seed=seed, center=self.center, codebook=self.codebook, shown=shown)
 
     @property
     def dim(self) -> int | None:

@@ -29,11 +29,15 @@ class ScalarStream(CodeStream):
         seed: Seed of the rotation of sign codes.
         center: Fraction of the mean to subtract from what sign codes are made of.
         codebook: What codes mean; shared by all towers.
+        shown: How many of the samples an epoch shows; by default all.
     """
 
-    def __init__(self, n: int, bits: int, *, seed: int, center: float, codebook: Codebook) -> None:
+    def __init__(
+        self, n: int, bits: int, *, seed: int, center: float, codebook: Codebook, shown: int | None = None
+    ) -> None:
         super().__init__(n, bits, seed=seed, center=center)
         self.codebook = codebook
+        self.shown = n if shown is None else shown
         self._moments: Moments | None = None  # of this rank, since the ranks last exchanged them
         self._shared_moments: Tensor | None = None  # of all ranks in this epoch, up to that exchange
         self._num_hashed = torch.zeros(1, dtype=torch.int64)  # rows in this epoch; a tensor stays up to date in a state
@@ -54,9 +58,10 @@ class ScalarStream(CodeStream):
             self._moments = Moments(x.shape[1], x.device) if sums is None else Moments.of(sums)
             if self._state:
                 self._update_state()
-        half, before = len(self.table) // (2 * self.codebook.shares), int(self._num_hashed)
+        half, before = self.shown // (2 * self.codebook.shares), int(self._num_hashed)
         self._num_hashed += len(x)
-        if self.codebook.written is None and before < half:  # the model has only begun to learn
+        is_first = self.codebook.written is None and not self._has_epoch_mean
+        if is_first and before < half:  # the model has only begun to learn
             x, finite = x[half - before :], finite[half - before :]
         self._moments.add(x, finite)
 
