@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn.functional import normalize
 
-from lookalike import ScalarCodes, ScalarHasher, scalar_topk
+from lookalike import ScalarCodes, ScalarHasher, SignHasher, scalar_topk
 from lookalike.hashing.levels import WIDEST, normal_levels, share_out
 from lookalike.hashing.moments import Moments
 from lookalike.hashing.scheme import FACTORS_SHIFT, FARTHEST, HEADER, ONE, PRODUCTS
@@ -228,6 +228,15 @@ def test_codes_that_cannot_be(dim, bits, sentence):
         ScalarHasher(dim, bits)
 
 
+@pytest.mark.parametrize("kind", [ScalarHasher, SignHasher])
+def test_seeds(kind):
+    mistakes = (-1, ValueError, "seed must be at least 0"), (None, TypeError, "seed must be an integer, got None")
+    for seed, error, sentence in mistakes:
+        with pytest.raises(error, match=sentence):
+            kind(8, 64, seed=seed)
+    assert type(kind(8, 64, seed=np.int64(3)).seed) is int  # a state holds it, and is loaded without pickled objects
+
+
 def test_what_cannot_be_hashed():
     hasher = ScalarHasher(4, 32)
     with pytest.raises(ValueError, match=r"pass embeddings to update\(\) before encode\(\)"):
@@ -254,6 +263,8 @@ def test_a_new_fit_voids_old_codes():
     hasher.fit()
     with pytest.raises(ValueError, match="made with other statistics"):
         hasher.decode(codes)
+    with pytest.raises(TypeError, match="must be ScalarCodes, which encode makes, got Tensor"):
+        hasher.decode(codes.packed)
 
 
 def test_statistics_add_up():

@@ -84,6 +84,20 @@ def test_statistics_of_the_first_half_of_the_first_epoch_are_dropped():
     assert torch.allclose(learned.covariance(), moments.covariance(), atol=0.02)
 
 
+@pytest.mark.parametrize(("singles", "observed", "learns_in"), [(0.7, 1, 0), (0, 0.4, 1)])
+def test_epochs_that_show_less_than_half_of_the_samples_teach_as_well(singles, observed, learns_in):
+    """Samples without a positive are in no batch, and a loop may observe some of its batches only."""
+    x, labels = embeddings(), LABELS.copy()
+    labels[: int(singles * N)] = N + np.arange(int(singles * N))
+    sampler = LSHBatchSampler(labels, 60, bits=BITS, code="scalar", k=16)
+    for epoch in range(3):
+        for number, ids in enumerate(sampler):
+            if number < observed * len(sampler):
+                sampler.observe(ids, x[ids])
+        next(iter(sampler))
+        assert (sampler.memory.codebook.written is None) == (epoch < learns_in)
+
+
 def test_what_an_epoch_left_out_is_brought_to_the_new_meaning():
     sampler, x, late = made(), embeddings(), embeddings(drift=0.05)
     left_out = set(range(0, N, 7))
@@ -201,6 +215,15 @@ def test_a_collapsed_model_still_gets_codes():
 def test_codes_that_cannot_be(options, sentence):
     with pytest.raises(ValueError, match=sentence):
         made(**options)
+
+
+@pytest.mark.parametrize("code", ["signs", "scalar"])
+def test_a_state_with_a_seed_from_numpy_is_loaded_safely(code, tmp_path):
+    sampler = made(code=code, seed=np.int64(3))
+    for _ in range(2):
+        observe_epoch(sampler, embeddings())
+    torch.save(sampler.state_dict(), tmp_path / "state.pt")
+    made(code=code, seed=3).load_state_dict(torch.load(tmp_path / "state.pt", weights_only=True))
 
 
 def test_a_state_of_signs_is_refused():

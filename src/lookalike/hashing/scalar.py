@@ -12,7 +12,7 @@ from lookalike.hashing.encoder import Encoder, fitted
 from lookalike.hashing.moments import Moments, checked_sums
 from lookalike.hashing.scheme import Scheme
 from lookalike.hashing.signs import refuse_non_finite
-from lookalike.utils.checks import SHORTEST_CODE, checked_bits, checked_positive
+from lookalike.utils.checks import SHORTEST_CODE, checked_bits, checked_integer, checked_positive
 from lookalike.utils.tensors import as_tensor, checked_codes
 
 if TYPE_CHECKING:
@@ -84,7 +84,8 @@ class ScalarHasher:
         seed: Seed of the rotations.
 
     Raises:
-        ValueError: `bits` is not a multiple of 8 from 32 on, or `dim` is not positive.
+        TypeError: `dim`, `bits` or `seed` is not an integer.
+        ValueError: `bits` is not a multiple of 8 from 32 on, `dim` is not positive or `seed` is negative.
 
     Examples:
         >>> import torch
@@ -99,7 +100,8 @@ class ScalarHasher:
     """
 
     def __init__(self, dim: int, bits: int, *, seed: int = 0) -> None:
-        self.dim, self.bits, self.seed = checked_positive("dim", dim), checked_bits(bits), seed
+        self.dim, self.bits = checked_positive("dim", dim), checked_bits(bits)
+        self.seed = checked_integer("seed", seed)
         if bits < SHORTEST_CODE:
             raise ValueError(f"codes of several bits have at least {SHORTEST_CODE} bits, got {bits}; use a SignHasher.")
         self.moments = Moments(dim)
@@ -196,6 +198,7 @@ class ScalarHasher:
         rounded.
 
         Raises:
+            TypeError: They are not `ScalarCodes`.
             ValueError: The codes are of another scheme.
         """
         self.check(codes)
@@ -208,6 +211,8 @@ class ScalarHasher:
 
     def check(self, codes: ScalarCodes) -> None:
         """Check that codes are of the present scheme."""
+        if not isinstance(codes, ScalarCodes):
+            raise TypeError(f"codes must be ScalarCodes, which encode makes, got {type(codes).__name__}.")
         if codes.scheme.identity != self.scheme.identity:
             raise ValueError("these codes were made with other statistics: encode their embeddings again.")
 

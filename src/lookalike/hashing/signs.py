@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from lookalike.utils.checks import Range, checked_bits, checked_positive
+from lookalike.utils.checks import Range, checked_bits, checked_integer, checked_positive
 from lookalike.utils.tensors import as_tensor
 
 if TYPE_CHECKING:
@@ -60,9 +60,9 @@ class SignHasher(nn.Module):
     def __init__(self, dim: int, bits: int, *, seed: int = 0, center: float = CENTER, orthonormal: bool = True) -> None:
         super().__init__()
         self.dim, self.bits = checked_positive("dim", dim), checked_bits(bits)
-        self.seed, self.orthonormal = seed, orthonormal
+        self.seed, self.orthonormal = checked_integer("seed", seed), orthonormal
         self.center = Range(0, 1, with_high=True).check("center", center)
-        blocks = [_random_rows(self.dim, seed, i, orthonormal) for i in range(math.ceil(self.bits / self.dim))]
+        blocks = [_random_rows(self.dim, self.seed, i, orthonormal) for i in range(math.ceil(self.bits / self.dim))]
         self.register_buffer("rows", torch.cat(blocks)[: self.bits].float())
         self.register_buffer("mean", torch.zeros(self.dim, dtype=torch.float64))
         self.register_buffer("count", torch.zeros((), dtype=torch.int64))

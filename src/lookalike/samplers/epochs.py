@@ -17,7 +17,7 @@ from lookalike.samplers.iteration import CurrentEpoch, OwnBatches, Shard
 from lookalike.samplers.memory import Memory
 from lookalike.samplers.warm_start import WARM_HARDNESS, WarmStart, WarmStartMode
 from lookalike.utils import ranks
-from lookalike.utils.checks import checked_positive
+from lookalike.utils.checks import checked_integer, checked_positive
 from lookalike.utils.stopwatch import Stopwatch
 from lookalike.utils.tensors import check_one_dimension, checked_ids, checked_towers
 
@@ -103,7 +103,7 @@ class EpochBatchSampler(BatchSampler):
             raise ValueError(f'shard must be True, False or "whole", got {shard!r}.')
         self.shard: Shard = "whole" if shard == "whole" else bool(shard)
         self._memory.sees_everything = self.shard == "whole"
-        self.seed = seed
+        self.seed = checked_integer("seed", seed)
         self.warm_start = WarmStart(warm_start, warm_hardness)
         self.sampler = range(self.num_samples)  # torch's batch samplers have this attribute, and loaders look at it
         self._current = CurrentEpoch(pairing.ids_per_pair, shard=self.shard)
