@@ -185,6 +185,15 @@ def test_two_towers_share_what_codes_mean():
     assert torch.allclose(learned.sums, moments.sums, atol=1e-3)
 
 
+def test_two_towers_observed_at_once_before_training_both_decide():
+    n = 6000
+    x = normalize(torch.randn(n, DIM) + 1, dim=1)
+    y = normalize(torch.randn(n, DIM) - 1, dim=1)
+    sampler = LSHBatchSampler(None, 60, pairs=n, bits=BITS, code="scalar", warm_start=True)
+    sampler.observe(torch.arange(n), query=x, reference=y)
+    assert sampler.memory.codebook.written.moments.mean().norm() < 0.3 * x.mean(0).norm()
+
+
 def test_rows_that_are_not_finite_teach_nothing_and_keep_their_codes():
     sampler, x = made(), embeddings()
     broken = x.clone()
