@@ -113,6 +113,7 @@ def test_hysteresis_keeps_a_length_that_still_does():
     [
         (lambda x: plan_bits(x, n=50), ValueError, "n must be at least 100, the number of rows"),
         (lambda x: plan_bits(x[:20], n=500), ValueError, "20 rows are too few to predict from; give at least 64"),
+        (lambda x: plan_bits(x[:1]), ValueError, "1 rows are too few to predict from; give at least 64"),
         (lambda x: plan_bits(x, target=1.5), ValueError, "target must be above 0 and at most 1, got 1.5."),
         (lambda x: plan_bits(x, labels=[1, 2]), ValueError, "labels must have one label per code, 100, got 2"),
         (lambda x: plan_bits(x.long()), TypeError, "embeddings must be floats"),

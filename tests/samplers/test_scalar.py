@@ -334,6 +334,16 @@ def test_auto_returns_to_signs_where_they_suffice():
     assert (~sampler.codes["embeddings"].seen).nonzero().flatten().tolist() == [4, 5, 6]
 
 
+@pytest.mark.parametrize("code", ["signs", "scalar", "auto"])
+def test_auto_has_nothing_to_choose_by_with_one_pair(code):
+    sampler = LSHBatchSampler(None, 1, pairs=1, bits="auto", max_bits=64, code=code)
+    for _ in range(3):
+        for ids in sampler:
+            sampler.observe(ids, query=torch.ones(1, DIM), reference=-torch.ones(1, DIM))
+    assert sampler.bits == 64
+    assert sampler.plan is None
+
+
 @pytest.mark.parametrize("stopped_in", [1, 2, 3])
 @pytest.mark.parametrize("code", ["scalar", "auto"])
 def test_auto_resumes_as_if_nothing_had_happened(code, stopped_in, tmp_path):

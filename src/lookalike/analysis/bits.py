@@ -215,9 +215,14 @@ def plan_scalar(
     return _plan(sample, lengths, n=n, k=k, target=target, current=current, code="scalar")
 
 
+def needed_rows(n: int) -> int:
+    """Return how many of n rows it takes to predict anything: all if there are few, but one has no neighbours."""
+    return max(2, min(n, MIN_ROWS))
+
+
 def _check(target: float, rows: int, n: int) -> None:
     Range(0, 1, with_low=False, with_high=True).check("target", target)
-    if rows < min(n, MIN_ROWS):
+    if rows < needed_rows(n):
         raise ValueError(f"{rows} rows are too few to predict from; give at least {MIN_ROWS}.")
 
 

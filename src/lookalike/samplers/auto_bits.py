@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
-from lookalike.analysis.bits import MIN_ROWS, BitsPlan
+from lookalike.analysis.bits import BitsPlan, needed_rows
 from lookalike.samplers import states
 from lookalike.samplers.reservoir import Reservoir
 from lookalike.utils import ranks
@@ -53,7 +53,7 @@ class AutoBits:
         """Return what was kept of the epoch, on the device; None if it is too little to predict from."""
         reservoirs = list(self.reservoirs.values())
         places = torch.stack([reservoir.end_epoch() for reservoir in reservoirs]).all(0).nonzero().flatten()
-        if len(places) < min(self._pairing.num_samples, MIN_ROWS):
+        if len(places) < needed_rows(self._pairing.num_samples):
             return None
         ids = reservoirs[0].ids[places]
         sides = [reservoir.known_rows(places).to(device) for reservoir in reservoirs]
