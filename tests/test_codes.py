@@ -4,6 +4,7 @@ import sys
 
 import pytest
 import torch
+from safetensors import safe_open
 from safetensors.torch import save_file
 
 from lookalike import CodeTable, ScalarHasher, codes, scalar_topk
@@ -189,6 +190,30 @@ def test_unreadable_files_get_a_sentence(tmp_path):
         CodeTable.load(path)
     with pytest.raises(FileNotFoundError):
         CodeTable.load(tmp_path / "absent")
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"codes": torch.zeros(100, 9, dtype=torch.uint8)}, "its parts do not fit together"),
+        ({"codes": torch.zeros(90, 8, dtype=torch.uint8)}, "its parts do not fit together"),
+        ({"marks": torch.zeros(13)}, "its parts do not fit together"),
+        ({"levels": torch.zeros(3)}, "not the state of a scheme"),
+        ({"scheme": "{"}, "not the state of a scheme"),
+        ({"scheme": "[]"}, "not the state of a scheme"),
+    ],
+)
+def test_damaged_tables_get_a_sentence(change, sentence, tmp_path):
+    path, hasher = tmp_path / "codes.safetensors", ScalarHasher(8, 64)
+    hasher.update(torch.randn(100, 8))
+    CodeTable(100, 64, scheme=hasher.scheme).save(path)
+    with safe_open(path, framework="pt") as file:
+        metadata, tensors = file.metadata(), {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    for name, value in change.items():
+        (metadata if name == "scheme" else tensors)[name] = value
+    save_file(tensors, path, metadata)
+    with pytest.raises(ValueError, match=sentence):
+        CodeTable.load(path)
 
 
 N, BITS = 1_000_000, 512

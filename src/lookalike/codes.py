@@ -236,9 +236,12 @@ class CodeTable:
                     )
                 scheme = None
                 if "scheme" in metadata:
-                    values = json.loads(metadata["scheme"])
-                    scheme = Scheme.from_state({**values, **{name: file.get_tensor(name) for name in SCHEME}})
-                return cls._of(file.get_tensor("codes"), file.get_tensor("marks"), scheme)
+                    tensors = {name: file.get_tensor(name) for name in SCHEME}
+                    scheme = _scheme_of(metadata["scheme"], tensors)
+                table = cls._of(file.get_tensor("codes"), file.get_tensor("marks"), scheme)
+            if not _fits_together(table):
+                raise ValueError(f"{path} is damaged: its parts do not fit together; restore it or write it again.")
+            return table
         except SafetensorError as error:
             raise ValueError(
                 f"{path} is truncated or not a safetensors file ({error}); restore it or hash the embeddings again."
@@ -249,6 +252,21 @@ class CodeTable:
         table = cls.__new__(cls)
         table.codes, table.marks, table.scheme = codes, marks, scheme
         return table
+
+
+def _scheme_of(values: str, tensors: dict[str, Tensor]) -> Scheme:
+    """Make the scheme of a file from its plain values and its tensors."""
+    try:
+        state = json.loads(values)
+    except json.JSONDecodeError:
+        state = None
+    return Scheme.from_state({**(state if isinstance(state, dict) else {}), **tensors})
+
+
+def _fits_together(table: CodeTable) -> bool:
+    codes, marks, scheme = table.codes, table.marks, table.scheme
+    is_packed = codes.dtype == marks.dtype == torch.uint8 and codes.ndim == 2 and marks.ndim == 1
+    return is_packed and len(marks) == (len(codes) + 7) // 8 and (scheme is None or scheme.bits == table.bits)
 
 
 def _identity(table: CodeTable) -> str | None:
