@@ -174,6 +174,17 @@ def test_scale_dtype_and_layout_of_embeddings_do_not_matter(dtype):
     assert torch.equal(hasher.encode(x.float()).packed, expected) or dtype == torch.float64
 
 
+def test_lengths_of_rows_are_added_up_alike_in_any_layout():
+    """In the directions that the data do not extend in, the last digit of a length decides."""
+    x = torch.full((20_000, 60), 0.7)
+    x[:, :10] = torch.randn(20_000, 10, generator=torch.Generator().manual_seed(0))
+    x = x.half()
+    hasher = fitted(x, 256)
+    expected = hasher.encode(x).packed
+    assert torch.equal(hasher.encode(x.T.contiguous().T).packed, expected)
+    assert torch.equal(hasher.encode(x.repeat_interleave(2, dim=1)[:, ::2]).packed, expected)
+
+
 def test_autocast_changes_nothing():
     x = embeddings()
     expected = fitted(x)

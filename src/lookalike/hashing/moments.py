@@ -107,7 +107,7 @@ def directions(x: Tensor) -> Tensor:
 
     Rows of zeros stay zero; those with NaN or infinity become NaN.
     """
-    wide = x if x.dtype == torch.float64 else x.float()
+    wide = (x if x.dtype == torch.float64 else x.float()).contiguous()  # sums depend on the layout
     largest = torch.linalg.vector_norm(wide, torch.inf, dim=1, keepdim=True)
     scaled = wide / largest.where(largest != 0, 1)  # squares of very large or small numbers would leave the range
     lengths = torch.linalg.vector_norm(scaled, dim=1, keepdim=True)
