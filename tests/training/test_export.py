@@ -172,5 +172,9 @@ def test_the_hub_receives_the_folder(glyph_run, tmp_path, monkeypatch):
     with pytest.raises(ValueError, match="push_to_hub= must be a repository such as me/my-model"):
         lookalike.export_model(glyph_run, tmp_path / "other", push_to_hub="a/b/c")
     monkeypatch.setattr(hub, "HfApi", types.SimpleNamespace)
-    with pytest.raises(OSError, match="is written but cannot be uploaded"):
-        lookalike.export_model(glyph_run, tmp_path / "model", force=True, push_to_hub="me/glyphs")
+    out = tmp_path / "a model"
+    with pytest.raises(OSError, match="is written but cannot be uploaded") as failed:
+        lookalike.export_model(glyph_run, out, push_to_hub="me/glyphs")
+    assert str(failed.value).endswith(f"then hf upload me/glyphs '{out}' --private"), "or the repository is public"
+    with pytest.raises(OSError, match=r"hf upload me/glyphs [^ ]+model$"):
+        lookalike.export_model(glyph_run, tmp_path / "model", force=True, push_to_hub="me/glyphs", private=False)
