@@ -1,11 +1,15 @@
 """The page in a real browser: search, marking, keys, marks that survive a reload; on a desk and on a phone."""
 
+import dataclasses
 import json
+import threading
 
+import numpy as np
 import pytest
 
+from lookalike.explore.mates import Mates
 from lookalike.negatives.same import read_same
-from tests.explore.serving import ODD, explored, paired_texts, serving, write_embeddings, write_many
+from tests.explore.serving import ODD, PATIENCE, explored, paired_texts, serving, write_embeddings, write_many
 from tests.report.browser import find_chromium
 
 pytestmark = pytest.mark.skipif(find_chromium() is None, reason="needs Chromium: apt-get install chromium")
@@ -81,6 +85,51 @@ def test_a_set_of_pairs_says_what_its_queries_are_compared_with(browser, tmp_pat
         assert sides
         assert all(first.startswith("question") and second.startswith("answer") for first, second in sides)
         assert browser.messages == []
+
+
+def test_a_pair_is_not_counted_among_its_own_positives(browser, tmp_path):
+    notes = "[...document.querySelectorAll('section')].map((section) => section.textContent)"
+    with serving(paired_texts(tmp_path), tmp_path / "marks.jsonl") as client:
+        opened(browser, client, "#sample/0")
+        alone = browser.evaluate(f"{notes}[1]")
+        assert "The first" not in alone
+        assert "no other sample of its label" in alone
+        for other in range(1, 32):
+            assert client.mark(first=0, second=other, same=True)[0] == 200
+        opened(browser, client, "#sample/0")
+        assert "The first" not in browser.evaluate(f"{notes}[1]")
+        assert len(browser.evaluate("[...document.querySelectorAll('section')[1].querySelectorAll('.item')]")) == 31
+
+
+def test_batch_mates_that_are_not_known_yet_are_not_said_to_be_none(browser, tmp_path):
+    composed, released = threading.Event(), threading.Event()
+
+    def compose():
+        composed.set()
+        released.wait(PATIENCE)
+        return Mates(np.arange(32), np.array([0, 20, 32]), 32)
+
+    pairs = dataclasses.replace(paired_texts(tmp_path), compose=compose, mates_note="As tested.")
+    section = "document.querySelectorAll('section')[2].textContent"
+    with serving(pairs, tmp_path / "marks.jsonl", waiting=False) as client:
+        try:
+            assert composed.wait(PATIENCE)
+            opened(browser, client, "#sample/0")
+            assert browser.evaluate(section) == "Batch matesThe batches of an epoch are being composed."
+        finally:
+            released.set()
+        assert client.session.wait(PATIENCE)
+        opened(browser, client, "#sample/0")
+        assert browser.evaluate(section).startswith("Batch matesBatch 1 of 2. As tested.")
+        assert len(browser.evaluate("[...document.querySelectorAll('section')[2].querySelectorAll('.item')]")) == 19
+
+
+def test_a_server_that_has_ended_is_named(browser, tmp_path):
+    folder = write_embeddings(tmp_path)
+    with serving(explored(folder, labels="labels.txt")) as client:
+        opened(browser, client)
+    browser.press("s")
+    browser.wait_for("document.getElementById('status').textContent.startsWith('The server does not answer')")
 
 
 def test_search_by_text_and_by_id_opens_samples_with_the_keyboard(browser, client):

@@ -40,6 +40,19 @@ def test_positives_come_farthest_first():
         assert found.distances.tolist() == [int(popcount(codes[i] ^ codes[j]).sum()) for j in found.ids.tolist()]
 
 
+def test_the_first_positives_are_those_of_a_full_sort_ties_by_the_smaller_id():
+    codes = torch.randint(0, 4, (300, 1), generator=torch.Generator().manual_seed(2), dtype=torch.uint8)  # many ties
+    labels = np.arange(300) % 3
+    neighbours = Neighbours(codes, None, labels)
+    for i in range(0, 300, 11):
+        positives = [j for j in range(300) if labels[j] == labels[i] and j != i]
+        ordered = sorted(positives, key=lambda j: (-int(popcount(codes[i] ^ codes[j]).sum()), j))
+        for k in (1, 7, 99, 150):
+            found = neighbours.positives(i, labels, k)
+            assert found.ids.tolist() == ordered[:k]
+            assert found.total == 99
+
+
 def test_a_pair_has_its_own_reference_as_a_positive():
     query, reference = torch.zeros(3, 8, dtype=torch.uint8), torch.full((3, 8), 255, dtype=torch.uint8)
     found = Neighbours(query, reference, np.arange(3)).positives(1, np.arange(3), 10)

@@ -75,6 +75,21 @@ def test_images_of_transformers_and_weights_alone(tmp_path):
         encoder.encode([Path("a.png")])
 
 
+def test_models_say_what_they_embed(text_runs):
+    texts, images = lookalike.load_model(text_runs["transformers"], device="cpu"), make_encoder("convnet", width=8)
+    for model, wrong, sentence in (
+        (texts, torch.zeros(2, 3, 8, 8), r"embeds texts, got a tensor \[2, 3, 8, 8\]"),
+        (texts, ["a", 1], "embeds texts, got a list with a int"),
+        (texts, None, "embeds texts, got a list with a NoneType"),
+        (images, "a text", "embeds images, as one tensor .*, got a list with a str"),
+        (images, ["a text"], "embeds images, as one tensor .*, got a list with a str"),
+        (images, [torch.zeros(1, 32, 32)], "embeds images, as one tensor .*, got a list with a Tensor"),
+        (images, torch.zeros(1, 32, 32), r"embeds images, as one tensor .*, got a tensor \[1, 32, 32\]"),
+    ):
+        with pytest.raises(TypeError, match=sentence):
+            model.encode(wrong)
+
+
 def test_a_network_of_our_own_is_exported_as_weights(tmp_path, monkeypatch, glyph_run):
     out = lookalike.export_model(glyph_run, tmp_path / "model")
     assert {path.name for path in out.iterdir()} == {"README.md", "model.safetensors"}
@@ -172,5 +187,9 @@ def test_the_hub_receives_the_folder(glyph_run, tmp_path, monkeypatch):
     with pytest.raises(ValueError, match="push_to_hub= must be a repository such as me/my-model"):
         lookalike.export_model(glyph_run, tmp_path / "other", push_to_hub="a/b/c")
     monkeypatch.setattr(hub, "HfApi", types.SimpleNamespace)
-    with pytest.raises(OSError, match="is written but cannot be uploaded"):
-        lookalike.export_model(glyph_run, tmp_path / "model", force=True, push_to_hub="me/glyphs")
+    out = tmp_path / "a model"
+    with pytest.raises(OSError, match="is written but cannot be uploaded") as failed:
+        lookalike.export_model(glyph_run, out, push_to_hub="me/glyphs")
+    assert str(failed.value).endswith(f"then hf upload me/glyphs '{out}' --private"), "or the repository is public"
+    with pytest.raises(OSError, match=r"hf upload me/glyphs [^ ]+model$"):
+        lookalike.export_model(glyph_run, tmp_path / "model", force=True, push_to_hub="me/glyphs", private=False)

@@ -75,16 +75,16 @@ class Neighbours:
         if self.exclude is not None:
             offsets, ids = self.exclude
             allowed[ids[int(offsets[i]) : int(offsets[i + 1])].numpy()] = False
-        return _nearest(np.flatnonzero(allowed), distances, k)
+        left = np.flatnonzero(allowed)
+        return _nearest(left, distances[left], k)
 
     def positives(self, i: int, labels: Array, k: int) -> Found:
         """Return samples of the same label, farthest first; of a pair, its own reference too."""
         ids = np.flatnonzero(labels == labels[i])
         if self.reference is None:
             ids = ids[ids != i]
-        distances = self.distances(i, ids)
-        order = np.lexsort((ids, -distances))
-        return Found(ids[order][:k], distances[order][:k], len(ids))
+        farthest = _nearest(ids, -self.distances(i, ids), k)
+        return farthest._replace(distances=-farthest.distances)
 
     def cosines(self, distances: Array) -> Array:
         """Return the cosines that distances imply, of embeddings from which the mean was subtracted."""
@@ -92,9 +92,9 @@ class Neighbours:
         return cosines
 
 
-def _nearest(ids: Array, distances: Array, k: int) -> Found:
-    """Return the k nearest of some ids, ties by the smaller id."""
-    among, total = distances[ids], len(ids)
+def _nearest(ids: Array, among: Array, k: int) -> Found:
+    """Return the k nearest of some ascending ids, by their distances `among`; ties by the smaller id."""
+    total = len(ids)
     if total > k:
         limit = np.partition(among, k - 1)[k - 1]
         ids, among = ids[among <= limit], among[among <= limit]

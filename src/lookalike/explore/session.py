@@ -172,7 +172,8 @@ class Session:
         members = members[labels[members] != labels[i]]
         distances = self.neighbours.distances(i, members)
         order = np.lexsort((members, distances))[:k]
-        note = f"Batch {batch + 1:,} of {len(self._mates.offsets) - 1:,}. {self.explored.mates_note}"
+        alone = "" if len(members) else "It holds no sample of another label. "
+        note = f"Batch {batch + 1:,} of {len(self._mates.offsets) - 1:,}. {alone}{self.explored.mates_note}"
         return {"mates": self._listed(i, members[order], distances[order]), "mates_note": note}
 
     def _compute(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING, Any
 
 from lookalike.utils.imports import optional_import
@@ -44,8 +45,9 @@ def upload(folder: Path, repository: str, *, private: bool = True) -> str:
             folder_path=str(folder), repo_id=repository, commit_message="Upload a model trained with lookalike"
         )
     except Exception as error:
+        later = f"hf upload {repository} {shlex.quote(str(folder))}{' --private' if private else ''}"
         raise OSError(
             f"{folder} is written but cannot be uploaded to {repository} ({first_line(error)}): log in with hf auth "
-            f"login, then hf upload {repository} {folder}."
+            f"login, then {later}"
         ) from error
     return str(address)

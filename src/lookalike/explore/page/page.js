@@ -22,7 +22,9 @@ function make(tag, properties = {}, ...children) {
 }
 
 async function ask(path, options) {
-  const answer = await fetch(path, options);
+  const answer = await fetch(path, options).catch(() => {
+    throw new Error("The server does not answer: start lookalike explore again.");
+  });
   const content = await answer.json().catch(() => ({}));
   if (!answer.ok) throw new Error(content.error || `the server answered with ${answer.status}.`);
   return content;
@@ -175,6 +177,7 @@ function showSample(content, selected) {
   const anchor = make("div", { className: "anchor" }, make("h2", { textContent: "Sample" }), side(content.sample, { towers: forward, open: false }));
   const negatives = content.negatives.map((each, i) => neighbourItem(each, id, i, true));
   const positives = content.positives.filter((each) => each.id !== id).map((each, i) => neighbourItem(each, id, i, false));
+  const numPositives = content.num_positives - (about.paired ? 1 : 0); // a pair is a positive of itself
   const mates = content.mates.map((each, i) => neighbourItem(each, id, i, true));
   const part = (title, note, entries, empty, more) => make("section", {}, make("h2", { textContent: title }),
     note ? make("p", { className: "fine", textContent: note }) : null, more,
@@ -182,9 +185,9 @@ function showSample(content, selected) {
   const shown = (some, all) => (all > some ? `The first ${some} of ${all.toLocaleString("en")}.` : "");
   const sections = [
     part("Hardest negatives", shown(negatives.length, content.total) + " Other labels, nearest first.", negatives, "No sample of another label lies within these limits.", filters(id)),
-    part("Positives", shown(positives.length, content.num_positives) + " The same label, farthest first.", positives, "This sample has no other sample of its label."),
+    part("Positives", shown(positives.length, numPositives) + " The same label, farthest first.", positives, "This sample has no other sample of its label."),
   ];
-  if (about.has_mates) sections.push(part("Batch mates", content.mates_note, mates, "None."));
+  if (about.has_mates) sections.push(part("Batch mates", mates.length ? content.mates_note : "", mates, content.mates_note));
   show("sample", selected, make("div", { className: "sample" }, anchor, make("div", {}, ...sections)));
 }
 

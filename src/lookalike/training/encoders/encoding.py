@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -38,7 +39,7 @@ class Encoder(nn.Module):
             float32 `[n, dim]` on the CPU, in the order of the samples; of one text `[dim]`.
 
         Raises:
-            TypeError: The samples are neither texts nor a tensor.
+            TypeError: The samples are not what the model embeds.
         """
         return self._encoded(samples, None, batch_size, normalize)
 
@@ -58,13 +59,18 @@ class Encoder(nn.Module):
         self, samples: str | Sequence[str] | Tensor, tower: str | None, batch_size: int, normalize: bool
     ) -> Tensor:
         checked_positive("batch_size", batch_size)
-        if isinstance(samples, str):
+        of_texts = hasattr(self, "prepare")
+        what = "texts" if of_texts else "images, as one tensor [n, channels, height, width]"
+        if isinstance(samples, str) and of_texts:
             return self._encoded([samples], tower, batch_size, normalize)[0]
-        if not isinstance(samples, Tensor):
-            samples = list(samples)
-            wrong = next((type(each).__name__ for each in samples if not isinstance(each, str)), None)
+        if isinstance(samples, Tensor):
+            if of_texts or samples.ndim != 4:
+                raise TypeError(f"this model embeds {what}, got a tensor {list(samples.shape)}.")
+        else:
+            samples = list(samples) if isinstance(samples, Iterable) else [samples]
+            wrong = next((type(each).__name__ for each in samples if not (of_texts and isinstance(each, str))), None)
             if wrong is not None:
-                raise TypeError(f"encode takes a list of texts, or images as one tensor, got a list with a {wrong}.")
+                raise TypeError(f"this model embeds {what}, got a list with a {wrong}.")
         if len(samples) == 0:
             return torch.empty(0, self.dim)
         view = partial(_chosen, samples)
