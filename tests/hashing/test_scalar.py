@@ -220,6 +220,19 @@ class Moves(TorchDispatchMode):
         return found
 
 
+@pytest.mark.parametrize("default", [torch.bfloat16, torch.float64])
+def test_the_default_dtype_does_not_matter(default):
+    x = embeddings()
+    expected = fitted(x).encode(x)
+    torch.set_default_dtype(default)
+    try:
+        found = fitted(x).encode(x)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert found.scheme.identity == expected.scheme.identity
+    assert torch.equal(found.packed, expected.packed)
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
 def test_a_device_is_not_waited_for(monkeypatch, dtype):
     """Tensors without values stand for those of a GPU: they can neither be read nor mixed with others."""

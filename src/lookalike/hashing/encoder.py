@@ -155,7 +155,7 @@ def fitted(spectrum: Spectrum, bits: int, seed: int) -> tuple[Scheme, Encoder]:
     even = max(OFFSET_RANGE * along_mean, SMALLEST_OFFSET)
     reach = even, max(even, (1 - float(mean @ mean) - least) / 2), max(even, most / 2)
     offsets = _offsets(*reach) + float(mean @ mean - 1) / 2
-    factors = torch.exp2((torch.arange(256) - MIDDLE) / FACTOR_STEPS) * FACTOR_ONE
+    factors = torch.exp2((torch.arange(256, dtype=torch.float32) - MIDDLE) / FACTOR_STEPS) * FACTOR_ONE
     projections = torch.cat(rows).float()
     thresholds = tuple(
         torch.from_numpy(normal_levels(width).thresholds * spread).float()
