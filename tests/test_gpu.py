@@ -222,6 +222,8 @@ def test_samples_are_searched_in_chunks(monkeypatch, paired):
     iter(sampler)
     arguments = sampler.memory, sampler.pairing, 20, Filters(relative_margin=0.05), None
     expected = composition.mine(*arguments)
+    assert expected.indices.is_cuda
+    expected = expected.on_host()
     monkeypatch.setattr(composition, "DEVICE_CHUNK", 170)
     found = composition.mine(*arguments)
     assert found.indices.dtype == torch.int32
