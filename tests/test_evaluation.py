@@ -59,6 +59,14 @@ def test_a_set_searched_in_itself():
         assert found[name] == pytest.approx(value), name
 
 
+def test_autocast_changes_nothing():
+    query, reference = (torch.randn(n, 64, generator=torch.manual_seed(n)) for n in (40, 900))
+    labels = torch.arange(40), torch.arange(900) % 40
+    expected = evaluate(query, reference, *labels)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert evaluate(query, reference, *labels) == expected
+
+
 def test_of_equal_similarities_the_smaller_id_comes_first():
     query, reference = torch.ones(2, 3), torch.ones(20, 3)
     found = evaluate(query, reference, [7, 0], torch.arange(20))

@@ -134,7 +134,8 @@ def measure_queries(
     chunk = max(1, CHUNK_BYTES // (16 * max(1, len(reference))))
     found = []
     for rows in torch.split(torch.arange(len(query), device=query.device), chunk):
-        similarity = query[rows] @ reference.T  # [chunk, r]
+        with torch.autocast(query.device.type, enabled=False):
+            similarity = query[rows] @ reference.T  # [chunk, r]
         positive = query_labels[rows, None] == reference_labels
         gain = None if worth is None else positive.float()
         if answers is not None:

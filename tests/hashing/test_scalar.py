@@ -10,6 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn.functional import normalize
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from lookalike import ScalarCodes, ScalarHasher, SignHasher, scalar_topk
 from lookalike.hashing.levels import WIDEST, normal_levels, share_out
@@ -215,6 +216,34 @@ def test_embeddings_without_much_to_tell(kind, dim):
     assert bool((cosines[x.any(1)] > 0.99).all())
 
 
+class Moves(TorchDispatchMode):
+    """Remembers what is copied from one device to another."""
+
+    def __init__(self):
+        super().__init__()
+        self.seen = []
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        found = function(*args, **(kwargs or {}))
+        tensors = [each for each in (found, *args) if isinstance(each, torch.Tensor) and each.ndim]
+        if len({tensor.device for tensor in tensors}) > 1:
+            self.seen.append(function)
+        return found
+
+
+@pytest.mark.parametrize("default", [torch.bfloat16, torch.float64])
+def test_the_default_dtype_does_not_matter(default):
+    x = embeddings()
+    expected = fitted(x).encode(x)
+    torch.set_default_dtype(default)
+    try:
+        found = fitted(x).encode(x)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert found.scheme.identity == expected.scheme.identity
+    assert torch.equal(found.packed, expected.packed)
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
 def test_a_device_is_not_waited_for(monkeypatch, dtype):
     """Tensors without values stand for those of a GPU: they can neither be read nor mixed with others."""
@@ -227,6 +256,11 @@ def test_a_device_is_not_waited_for(monkeypatch, dtype):
     moments.add(x, finite)
     codes = ScalarCodes(packed, hasher.scheme)
     assert hasher.decode(codes).shape == x.shape
+    with Moves() as moves:  # a copy from memory that is not page-locked waits, too
+        hasher.encode_flagged(x)
+        hasher.decode(codes)
+        moments.add(x, finite)
+    assert moves.seen == []
     assert codes.scheme.compare(packed[:7, None], packed).shape == (7, 5000)
     assert codes.scheme.signs(packed).device == packed.device == moments.covariance().device
 

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from torch.utils.data import BatchSampler, DataLoader, Dataset
 
 from lookalike import LSHBatchSampler, PreEpochBatchSampler, RandomBatchSampler
-from lookalike.samplers.composition import mine
+from lookalike.samplers import composition
+from lookalike.samplers.composition import Mined, mine
 
 KINDS = {
     "random": RandomBatchSampler,
@@ -295,6 +296,30 @@ def test_observing_in_inference_mode():
         sampler.observe([0, 1], torch.randn(2, 4))
     sampler.observe([2, 3], torch.randn(2, 4))
     assert len(list(sampler)) == 2
+
+
+def test_pairs_are_drawn_before_a_gpu_is_waited_for(monkeypatch):
+    done = []
+
+    class OnDevice(torch.Tensor):
+        def cpu(self):
+            done.append("waited")
+            return self.as_subclass(torch.Tensor)
+
+    def mined(*arguments, **options):
+        return Mined(mine(*arguments, **options).indices.as_subclass(OnDevice), None)
+
+    x, labels = embeddings(80), np.arange(80) // 2
+    sampler, other = (LSHBatchSampler(labels, 8, bits=64) for _ in range(2))
+    for each in (sampler, other):
+        for ids in each:
+            observe(each, ids, x)
+    draw = sampler.pairing.draw
+    monkeypatch.setattr(sampler.pairing, "draw", lambda *arguments: done.append("drawn") or draw(*arguments))
+    expected = list(other)
+    monkeypatch.setattr(composition, "mine", mined)
+    assert list(sampler) == expected
+    assert done == ["drawn", "waited"]
 
 
 def test_refreshed_embeddings_that_are_not_finite_are_nobody_s_neighbours():

@@ -1,6 +1,7 @@
 """The CUDA kernels on the CPU, compiled as C++ for an emulator of threads and warps."""
 
 import ctypes
+import os
 import re
 import shutil
 import struct
@@ -18,6 +19,8 @@ NAMES = ("prepare", "draw", "survey", "survey_marked", "limits", "filter", "orde
 HOPPER_SHAPES = {words: cuda.HopperShape(3 if words % 3 == 0 else 2, 1, 1, 256) for words in cuda.SHAPES}
 HOPPER_SHAPES[16] = cuda.HopperShape(2, 2, 2, 512)
 COMPILER = shutil.which("g++")
+# The address sanitizer watches the memory of kernels if the process runs with it; it cannot follow coroutines' stacks.
+CHECKED = ["-fsanitize=address", "--param", "asan-stack=0"] if "libasan" in os.environ.get("LD_PRELOAD", "") else []
 # Instructions that the kernels name, and what does the same here.
 BOTH_KINDS = (("{ .reg .pred differ", "if (x != y) top = max(top, value);"), ("lop3", "any = x | y | z;"))
 SIGNS = (("mma", "multiply_add_emulated(sum, a, b0, b1);"), ('" : "+l"', ";"))
@@ -68,7 +71,7 @@ def emulated_kernels(macros, folder):
     path = Path(folder) / f"{name}.cpp"
     path.write_text("\n".join(lines))
     defined = [f"-D{macro}={value}" for macro, value in macros]
-    options = ["-std=c++20", "-O2", "-march=native", "-U_FORTIFY_SOURCE", "-w", "-shared", "-fPIC", *defined]
+    options = ["-std=c++20", "-O2", "-march=native", "-U_FORTIFY_SOURCE", "-w", "-shared", "-fPIC", *CHECKED, *defined]
     command = [COMPILER, *options, path, "-o", path.with_suffix(".so")]
     subprocess.run(command, check=True)
     return EmulatedKernels(ctypes.CDLL(path.with_suffix(".so")))

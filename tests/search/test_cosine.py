@@ -18,6 +18,15 @@ def test_against_the_full_matrix(monkeypatch, tile):
     assert torch.allclose(found.scores, expected.values[:, :7], atol=1e-6)
 
 
+def test_autocast_changes_nothing():
+    x, y = (torch.randn(n, 64, generator=torch.manual_seed(n)) for n in (40, 900))
+    expected = cosine.cosine_topk(x, y, 20)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found = cosine.cosine_topk(x, y, 20)
+    assert torch.equal(found.scores, expected.scores)
+    assert torch.equal(found.indices, expected.indices)
+
+
 def test_padding():
     x = torch.eye(3)
     found = cosine.cosine_topk(x, x, 5, query_labels=[0, 0, 1], reference_labels=[0, 0, 1])

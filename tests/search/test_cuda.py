@@ -4,6 +4,7 @@ import logging
 import pwd
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ import torch
 from hypothesis import given, settings
 
 from lookalike import hamming_topk
-from lookalike.search import choice, cuda, cuda_check, cuda_plan, nvrtc, plain
+from lookalike.search import choice, cuda, cuda_check, cuda_plan, cuda_values, nvrtc, plain
 from lookalike.search.request import Neighbours, checked_request
 from lookalike.utils.messages import warn_once
 from tests.search import emulator
@@ -331,6 +332,34 @@ def test_kernels_compile(monkeypatch, tmp_path, words, arch):
     assert path.read_bytes() == cubin
     path.write_bytes(b"kept")
     assert nvrtc.cubin_of(macros, arch) == b"kept"
+
+
+@pytest.mark.parametrize("macros", [cuda.macros_of(8, None), cuda_values.macros_of(6)], ids=["signs", "values"])
+def test_kernels_compile_for_the_newest_gpu(monkeypatch, tmp_path, macros):
+    compiler = pytest.importorskip("cuda.bindings.nvrtc", exc_type=ImportError)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    try:
+        newest = max(compiler.nvrtcGetSupportedArchs()[1])
+        cubin = nvrtc.cubin_of(macros, f"sm_{newest}")
+    except RuntimeError as error:  # bindings without the library
+        pytest.skip(str(error))
+    assert cubin.startswith(b"\x7fELF")
+
+
+@pytest.mark.parametrize(
+    ("capability", "arch"),
+    [((8, 0), "sm_80"), ((8, 9), "sm_89"), ((9, 0), "sm_90a"), ((10, 0), "sm_100"), ((12, 1), "sm_121")],
+)
+def test_only_hopper_scans_in_its_own_way(monkeypatch, capability, arch):
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: capability)
+    monkeypatch.setattr(nvrtc, "_loaded", lambda macros, arch: (dict(macros), arch))
+    monkeypatch.setattr(nvrtc, "cuda_core", MagicMock())
+    codes = torch.zeros(10, 128, dtype=torch.uint8)
+    macros, found = nvrtc.load_kernels(cuda.program_of(checked_request(codes, codes, 1)), 0)
+    assert found == arch
+    assert ("HOPPER" in macros) == (arch == "sm_90a")
+    few_bits = checked_request(codes[:, :16], codes[:, :16], 1)  # the scan of any GPU is faster
+    assert nvrtc.load_kernels(cuda.program_of(few_bits), 0)[1] == arch.removesuffix("a")
 
 
 def test_kernels_compile_where_nobody_has_a_home(monkeypatch):

@@ -234,6 +234,21 @@ def test_memory_is_counted_once_rows_are_unpacked(monkeypatch, folder):
     assert done == ["prepare", "prepare", "affordable"]
 
 
+@pytest.mark.parametrize("default", [torch.bfloat16, torch.float64])
+def test_the_default_dtype_does_not_matter(monkeypatch, folder, default):
+    """Kernels write what they are told the memory of, whatever dtype tensors have by default."""
+    emulator.install(monkeypatch, folder)
+    asked = awkward("labels", 533, 5)
+    torch.set_default_dtype(default)
+    try:
+        search = cuda.search_of(asked)
+        assert search.reference.parts.dtype == search.tables.extremes.dtype == torch.float32
+        found = search.run()
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert_same(found, plain.topk(asked))
+
+
 def test_near_rows_that_labels_leave_out_are_not_looked_up(monkeypatch, folder):
     """All codes are equal, and half of the rows, which come first, have the label of the queries."""
     emulator.install(monkeypatch, folder)

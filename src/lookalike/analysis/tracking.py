@@ -31,7 +31,9 @@ class OverlapTracker:
     def observe(self, ids: Tensor, embeddings: Tensor) -> None:
         """Keep the embeddings of a batch."""
         if self._rows is None:
-            self._rows = torch.full((self.num_samples, embeddings.shape[1]), torch.nan, device=embeddings.device)
+            self._rows = torch.full(
+                (self.num_samples, embeddings.shape[1]), torch.nan, dtype=torch.float32, device=embeddings.device
+            )
         self._rows = self._rows.to(embeddings.device)
         self._rows[ids.to(embeddings.device)] = embeddings.float()
 

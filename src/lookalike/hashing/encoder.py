@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -58,6 +59,11 @@ class Encoder:
         moved = {name: getattr(self, name).to(device) for name in ("rows", "start", "mean")}
         return replace(self, **moved, thresholds=tuple(each.to(device) for each in self.thresholds))
 
+    @cached_property
+    def steps(self) -> Tensor:
+        """The offset of each value of its byte, float64 [256]; it moves once, because that waits for a GPU."""
+        return _offsets(*self.reach).to(self.mean.device)
+
     def encode(self, x: Tensor, scheme: Scheme) -> tuple[Tensor, Tensor]:
         """Encode rows of any float dtype: packed codes, and bool [n], whether a row is finite.
 
@@ -76,8 +82,8 @@ class Encoder:
         lengths = torch.cat(values, 1).double().norm(dim=1).clamp(min=1) * self.unit
         factors = (MIDDLE + FACTOR_STEPS * torch.log2(z.norm(dim=1) / lengths)).nan_to_num(0).round().clamp(0, 255)
         mean = _on_grid(self.mean, ENCODING_GRID)
-        steps = _offsets(*self.reach).to(x.device)
-        offsets = torch.bucketize((unit @ mean - mean @ mean).nan_to_num(0), (steps[1:] + steps[:-1]) / 2)
+        middles = (self.steps[1:] + self.steps[:-1]) / 2
+        offsets = torch.bucketize((unit @ mean - mean @ mean).nan_to_num(0), middles)
         header = torch.stack([factors, offsets], dim=1).to(torch.uint8)
         padding = scheme.bits - 8 * HEADER - sum(part.shape[1] for part in bits)
         bits.append(torch.zeros(len(x), padding, dtype=torch.int32, device=x.device))
@@ -94,7 +100,7 @@ class Encoder:
         factors = integers.factors[:, None].double() * (self.unit / FACTOR_ONE)
         mean = self.mean.double()
         # The offset knows the part along the mean better than the rounded components do.
-        along_mean = _offsets(*self.reach).to(codes.device)[codes[:, 1:2].int()]
+        along_mean = self.steps[codes[:, 1:2].int()]
         along_mean -= (values @ _on_grid(rows @ mean, DECODING_GRID)[:, None]) * factors
         decoded = (values @ rows) * factors + mean * (1 + along_mean / (mean @ mean).clamp(min=1e-12))
         return decoded.float()
@@ -149,7 +155,7 @@ def fitted(spectrum: Spectrum, bits: int, seed: int) -> tuple[Scheme, Encoder]:
     even = max(OFFSET_RANGE * along_mean, SMALLEST_OFFSET)
     reach = even, max(even, (1 - float(mean @ mean) - least) / 2), max(even, most / 2)
     offsets = _offsets(*reach) + float(mean @ mean - 1) / 2
-    factors = torch.exp2((torch.arange(256) - MIDDLE) / FACTOR_STEPS) * FACTOR_ONE
+    factors = torch.exp2((torch.arange(256, dtype=torch.float32) - MIDDLE) / FACTOR_STEPS) * FACTOR_ONE
     projections = torch.cat(rows).float()
     thresholds = tuple(
         torch.from_numpy(normal_levels(width).thresholds * spread).float()

@@ -139,12 +139,14 @@ class Composition:
             mined = mine(memory, pairing, k, filters, exclude, with_values=with_values)
             if mined is not None and guard is not None:
                 nearest = mine(memory, pairing, k, Filters(), exclude) if is_hiding else mined
-                labels = self._guarded(guard, nearest or mined, memory, pairing, num_batches, pairs_per_batch)
+                nearest = (nearest or mined).on_host()
+                labels = self._guarded(guard, nearest, memory, pairing, num_batches, pairs_per_batch)
                 del nearest
             near = None if mined is None else mined.indices
             del mined  # distances are not needed any more, and large
-        pairs = Pairs(*_from_first(lambda: pairing.draw(memory.pairing_codes(), rng)))
-        lists = torch.full((len(pairs.query), 0), -1) if near is None else pairing.neighbours(near, pairs)
+        pairs = Pairs(*_from_first(lambda: pairing.draw(memory.pairing_codes(), rng)))  # while a GPU still searches
+        lists = torch.full((len(pairs.query), 0), -1) if near is None else pairing.neighbours(near.cpu(), pairs)
+        del near
         batches = compose_batches(
             lists,
             pairs_per_batch,
@@ -214,13 +216,18 @@ class Mined(NamedTuple):
     indices: Tensor  # int32 [n, k], -1 for none
     values: Tensor | None  # distances or similarities, [n, k]
 
+    def on_host(self) -> Mined:
+        """Wait for a GPU that may still search, and copy what it found."""
+        return Mined(self.indices.cpu(), None if self.values is None else self.values.cpu())
+
 
 def mine(
     memory: Memory, pairing: Pairing, k: int, filters: Filters, exclude: Lists | None, *, with_values: bool = True
 ) -> Mined | None:
     """Find the hard negatives of all samples, shared by all ranks; None if the memory is empty.
 
-    Every rank searches its slice of the samples among all of them, and all ranks receive the same lists.
+    Every rank searches its slice of the samples among all of them, and all ranks receive the same lists. What one
+    search finds for a single rank stays on its device, which nobody has waited for.
 
     Args:
         memory: What is known of them, the same on all ranks.
@@ -243,7 +250,7 @@ def mine(
     def search(first: int, last: int) -> Mined:
         options = {"filters": replace(filters, exclude=exclude), "reference": reference}
         values, indices = memory.search(range(first, last), query, labels, k, **options)
-        return Mined(indices.cpu(), values.cpu() if with_values else None)
+        return Mined(indices, values if with_values else None)
 
     chunk = DEVICE_CHUNK if query.is_cuda else m  # on a CPU, a search of all samples compares each two of them once
     if len(edges) == 2 and n == m <= chunk:
@@ -253,7 +260,7 @@ def mine(
     with ranks.failing_together():
         for first in range(edges[rank], edges[rank + 1], chunk):
             places = slice(first, min(first + chunk, edges[rank + 1]))
-            some = search(places.start, places.stop)
+            some = search(places.start, places.stop).on_host()
             if m < n:
                 _replace_numbers(some.indices, ids)
             rows = ids[places] if m < n else places

@@ -54,7 +54,7 @@ class FloatMemory(Memory):
         if not self.observes:
             return
         if tower not in self._floats:
-            self._floats[tower] = torch.full((self.n, x.shape[1]), torch.nan, device=x.device)
+            self._floats[tower] = torch.full((self.n, x.shape[1]), torch.nan, dtype=torch.float32, device=x.device)
         floats = self._floats[tower] = self._floats[tower].to(x.device)
         places = ids.to(x.device, non_blocking=True)
         finite = torch.isfinite(x).all(1, keepdim=True)
@@ -70,7 +70,7 @@ class FloatMemory(Memory):
             dim = int(ranks.largest(self._floats[tower].shape[1] if tower in self._floats else 0))
             if dim == 0:
                 continue
-            floats = self._floats.setdefault(tower, torch.full((self.n, dim), torch.nan))
+            floats = self._floats.setdefault(tower, torch.full((self.n, dim), torch.nan, dtype=torch.float32))
             for other_ids, rows in ranks.gather_rows(ids, floats[ids]):
                 floats[other_ids] = rows.to(floats.device)
         self._fresh[:] = False

@@ -50,7 +50,7 @@ class Reservoir:
 
     def _allocate(self, dim: int) -> None:
         if self.rows is None:
-            self.rows = torch.zeros(len(self.ids), dim)
+            self.rows = torch.zeros(len(self.ids), dim, dtype=torch.float32)
             self._state.update(rows=self.rows)
 
     def _store(self, places: Tensor, rows: Tensor) -> None:

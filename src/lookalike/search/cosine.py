@@ -45,7 +45,8 @@ def cosine_topk(
     found = min(k, len(reference))
     for first in range(0, len(query), tile):
         rows = slice(first, first + tile)
-        similarity = query[rows] @ reference.T
+        with torch.autocast(query.device.type, enabled=False):
+            similarity = query[rows] @ reference.T
         if query_labels is not None:
             similarity.masked_fill_(query_labels[rows, None] == reference_labels, -torch.inf)
         if exclude is not None:

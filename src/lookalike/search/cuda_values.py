@@ -91,7 +91,7 @@ class ValueSearch(Search):
     def _prepared(self, codes: Tensor, labels: Tensor | None, is_reference: bool) -> Codes:
         padded = -(-len(codes) // cuda_plan.ALIGNMENT) * cuda_plan.ALIGNMENT
         rows = torch.empty(len(codes), self.words, dtype=torch.int32, device=self.device)
-        parts = torch.empty(padded, 2, device=self.device) if is_reference else None
+        parts = torch.empty(padded, 2, dtype=torch.float32, device=self.device) if is_reference else None
         marks = None if labels is None else torch.empty(padded, dtype=torch.int32, device=self.device)
         groups = [width << 32 | count for width, count in self.scheme.groups]
         self._launch(
