@@ -10,6 +10,8 @@ import pytest
 from tests.search import emulator
 
 ROOT = Path(__file__).parents[2]
+LIMIT = 900  # seconds; each takes about ten on a quiet machine, and many times as long on a busy one
+pytestmark = pytest.mark.timeout(LIMIT)
 BEYOND_THE_END = """
 import sys, torch
 from lookalike.search import cuda
@@ -37,7 +39,7 @@ def run(*arguments):
     }
     command = [sys.executable, *arguments]
     return subprocess.run(
-        command, env=os.environ | environment, cwd=ROOT, capture_output=True, text=True, timeout=280, check=False
+        command, env=os.environ | environment, cwd=ROOT, capture_output=True, text=True, timeout=LIMIT - 20, check=False
     )
 
 
