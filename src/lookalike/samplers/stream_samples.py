@@ -85,8 +85,8 @@ def _label_of(sample: Any, label: Callable[[Any], Hashable] | str | int) -> Any:
     found = found.item() if isinstance(found, (Tensor, np.generic)) else found
     if found is None or (isinstance(found, float) and math.isnan(found)):
         raise ValueError(
-            f"a sample of the stream has the label {found}: leave out samples without one, or let label= return a label "
-            "of their own for each."
+            f"a sample of the stream has the label {found}: leave out samples without one, or let label= return a "
+            "label of its own for each."
         )
     return found
 
