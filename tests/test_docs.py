@@ -38,9 +38,11 @@ def test_the_program_of_the_readme_runs_as_it_stands(tmp_path):
     assert re.fullmatch(r"epoch 0: loss \d\.\d\d\nepoch 1: loss \d\.\d\d\n", run_as_it_stands(training, tmp_path))
 
 
-def test_the_program_of_the_page_on_streams_runs_as_it_stands(tmp_path):
-    printed = run_as_it_stands(python_blocks("docs/streams.md")[0], tmp_path)
-    assert printed.startswith("StreamCounts(read=2000, windows=3, batches=32, repeated=0, dropped=0")
+def test_the_programs_of_the_page_on_streams_run_as_they_stand(tmp_path):
+    of_pairs, of_labels, *_ = python_blocks("docs/streams.md")
+    printed = run_as_it_stands(f"{of_pairs}{of_labels}print(batches.counts)", tmp_path).splitlines()
+    assert printed[0].startswith("StreamCounts(read=2000, windows=3, batches=32, repeated=0, dropped=0")
+    assert printed[1].startswith("StreamCounts(read=2000, windows=3, ")
 
 
 def test_the_other_program_of_the_readme_runs_as_it_stands(tmp_path):

@@ -293,12 +293,49 @@ def batches_counts(batches):
     return batches.counts
 
 
+class Unplugged:
+    """A stream of 120 samples that knows its position and breaks once, in the middle of the second window."""
+
+    def __init__(self, position=0, *, breaks_at=None):
+        self.position, self.breaks_at = position, breaks_at
+
+    def __iter__(self):
+        while self.position < 120:
+            if self.position == self.breaks_at:
+                raise OSError("the network is gone")
+            self.position += 1
+            yield {"x": torch.randn(8), "id": self.position - 1}
+
+    def state_dict(self):
+        return {"position": self.position}
+
+    def load_state_dict(self, state):
+        self.position = state["position"]
+
+
+def test_a_window_that_cannot_be_read_to_its_end_begins_again_on_resuming():
+    def batches(stream):
+        return StreamBatches(stream, lambda batch: (batch["x"], batch["x"]), 10, pairs=True, window=40, bits=BITS)
+
+    one, other = batches(Unplugged(breaks_at=70)), batches(Unplugged())
+    window = iter(one)
+    seen = [i for ids in ids_of(islice(window, 4)) for i in ids]
+    with pytest.raises(OSError, match="the network is gone"):
+        next(window)
+    other.load_state_dict(one.state_dict())
+    assert sorted(seen + [i for ids in ids_of(other) for i in ids]) == list(range(120))
+
+
 def test_a_state_that_cannot_be_had_or_loaded_is_refused():
     batches = StreamBatches([1], embed, 10, label="label")
     with pytest.raises(TypeError, match="cannot tell its position, because it has no state_dict"):
         batches.state_dict()
     with pytest.raises(ValueError, match="version"):
         batches.load_state_dict({"version": 0})
+    whole = StreamBatches(Unplugged(), embed, 10, label="label").state_dict()
+    for name in whole.keys() - {"version"}:
+        with pytest.raises(ValueError, match=f"the state is damaged, {name} is missing"):
+            batches.load_state_dict({key: value for key, value in whole.items() if key != name})
 
 
 @pytest.mark.parametrize(
@@ -324,6 +361,9 @@ def test_wrong_arguments_are_refused_at_once(arguments, error, message):
     [
         ({"label": "klass"}, ValueError, "label='klass' is in no sample; .* the keys x, id, label, cluster"),
         ({"label": lambda sample: [sample["label"]]}, TypeError, "must be a number or a string"),
+        ({"label": lambda _: torch.ones(2)}, TypeError, r"must be a number or a string, got a tensor of shape \[2\]"),
+        ({"label": lambda _: None}, ValueError, "has the label None: leave out samples without one"),
+        ({"label": lambda _: torch.tensor(torch.nan)}, ValueError, "has the label nan"),
         ({"embed": embed_pairs}, TypeError, "must return a tensor .* got a tuple of 2; for a stream of pairs"),
         ({"pairs": True}, TypeError, "must return two tensors .* got one tensor"),
         ({"embed": lambda batch: embed(batch)[1:]}, ValueError, "one row per id"),

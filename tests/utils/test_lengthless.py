@@ -6,7 +6,7 @@ import datasets
 import pytest
 from torch.utils.data import DataLoader, IterableDataset
 
-from lookalike import LSHBatchSampler, mine_hard_negatives, train
+from lookalike import LSHBatchSampler, advise, compare, mine_hard_negatives, train
 from lookalike.data.huggingface import from_dataset
 from lookalike.integrations.lightning import HardNegatives as InLightning
 from lookalike.integrations.metric_learning import HardNegatives as InMetricLearning
@@ -42,6 +42,7 @@ def in_metric_learning(stream, _):
         lambda stream, folder: train(stream, out=folder),
         lambda stream, _: from_dataset(stream),
         lambda stream, _: from_dataset(datasets.Dataset.from_list(ROWS), stream),
+        lambda stream, _: mine_hard_negatives(datasets.Dataset.from_list(ROWS), len, corpus=stream),
         lambda stream, _: InSentenceTransformers()._numbered("", stream, ["label"]),
         in_lightning,
         in_metric_learning,
@@ -52,6 +53,7 @@ def in_metric_learning(stream, _):
         "train",
         "from_dataset",
         "test part",
+        "corpus",
         "sentence-transformers",
         "lightning",
         "metric-learning",
@@ -68,6 +70,21 @@ def test_a_stream_is_refused_with_advice(tmp_path, use, kind):
 def test_mining_reads_streams_of_hugging_face_alone():
     with pytest.raises(TypeError, match=r"no ids and no length.*Dataset\.from_generator"):
         mine_hard_negatives(Stream(), "a-model")
+
+
+@pytest.mark.parametrize("data", [iter(ROWS), DataLoader(Stream()), datasets.Dataset.from_list(ROWS)])
+@pytest.mark.parametrize("use", [train, compare, advise])
+def test_what_is_no_data_set_is_refused(tmp_path, data, use):
+    options = {} if use is advise else {"out": tmp_path / "run"}
+    with pytest.raises(TypeError, match=r"data must be the name of a data set, .*, got \w+; lookalike\.data\.build"):
+        use(data, *[["random"]] if use is compare else [], **options)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("corpus", [iter(["a"]), datasets.Dataset.from_list(ROWS)])
+def test_what_is_no_list_of_texts_is_refused_as_a_corpus(corpus):
+    with pytest.raises(TypeError, match=r"corpus must be a list of texts, or files of them, got \w+"):
+        mine_hard_negatives(datasets.Dataset.from_list(ROWS), len, corpus=corpus)
 
 
 def test_what_has_rows_by_number_is_no_stream():

@@ -252,6 +252,9 @@ def _opened_corpus(corpus: Any) -> tuple[Iterable[list[str]], dict[str, Any] | N
         corpus = open_corpus(corpus)
     if isinstance(corpus, TextSource):
         return corpus, corpus.identity
+    refuse_stream("corpus", corpus, "mining needs further texts as a list, or as files")
+    if not hasattr(corpus, "__len__") or hasattr(corpus, "column_names"):
+        raise TypeError(f"corpus must be a list of texts, or files of them, got {type(corpus).__name__}.")
     return text_batches("corpus", corpus), None
 
 

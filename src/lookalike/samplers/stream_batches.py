@@ -211,7 +211,7 @@ class StreamBatches(IterableDataset[Any]):
             self.counts, self._waiting = StreamCounts(), []
         self._loaded, has_ended = None, False
         while not has_ended:
-            self._began = self._state(position)
+            self._began, self._is_used_up = self._state(position), False  # a window that fails begins again
             samples = self._waiting + list(islice(source, max(0, self.window - len(self._waiting))))
             self.counts.read += len(samples) - len(self._waiting)
             has_ended = len(samples) < self.window
@@ -306,7 +306,10 @@ class StreamBatches(IterableDataset[Any]):
         if states.entry(state, "version", int) != VERSION:
             raise ValueError(f"the state has version {state['version']}, and this StreamBatches loads {VERSION}.")
         epoch, waiting = states.entry(state, "epoch", int), states.entry(state, "waiting", list)
-        counts = StreamCounts(**{name: states.entry(state["counts"], name, int) for name in asdict(StreamCounts())})
+        counted = states.entry(state, "counts", dict)
+        counts = StreamCounts(**{name: states.entry(counted, name, int) for name in asdict(StreamCounts())})
+        if "stream" not in state:
+            raise states.damaged("stream is missing")
         if not hasattr(self.stream, "load_state_dict"):
             raise TypeError(f"the stream, of type {type(self.stream).__name__}, has no load_state_dict.")
         self.set_epoch(epoch)

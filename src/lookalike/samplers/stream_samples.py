@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -52,7 +53,7 @@ def number_labels(samples: list[Any], label: Label) -> Array:
     """Number the labels of samples in the order in which they appear, int64 [n]; without `label` each has its own.
 
     Raises:
-        ValueError: A sample has no such key.
+        ValueError: A sample has no such key, or its label is None or NaN.
         TypeError: A label cannot be compared with others.
 
     Examples:
@@ -79,7 +80,15 @@ def _label_of(sample: Any, label: Callable[[Any], Hashable] | str | int) -> Any:
         except (KeyError, IndexError, TypeError) as error:
             keys = f"the keys {', '.join(map(str, sample))}" if isinstance(sample, dict) else type(sample).__name__
             raise ValueError(f"label={label!r} is in no sample; the first without it has {keys}.") from error
-    return found.item() if isinstance(found, (Tensor, np.generic)) else found
+    if isinstance(found, Tensor) and found.numel() != 1:
+        raise TypeError(f"a label must be a number or a string, got a tensor of shape {list(found.shape)}.")
+    found = found.item() if isinstance(found, (Tensor, np.generic)) else found
+    if found is None or (isinstance(found, float) and math.isnan(found)):
+        raise ValueError(
+            f"a sample of the stream has the label {found}: leave out samples without one, or let label= return a "
+            "label of its own for each."
+        )
+    return found
 
 
 def obstacle(labels: Array, size: int, n: int, *, pairs: bool, drop_last: bool) -> str | None:

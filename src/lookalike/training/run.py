@@ -246,8 +246,14 @@ class Plan:
 
         Raises:
             ValueError: There is no such data set, or no recipe to take a model from.
+            TypeError: `data` is a stream, or something else that is no data set.
         """
         refuse_stream("data", data, "training needs samples by number")
+        if not isinstance(data, str | DataSource | RetrievalData):
+            raise TypeError(
+                f"data must be the name of a data set, a DataSource or a RetrievalData, got {type(data).__name__}; "
+                "lookalike.data.build makes one of texts or image files, lookalike.data.huggingface of a Dataset."
+            )
         data = DataSource(data) if isinstance(data, str) else data
         source = data.source if isinstance(data, RetrievalData) else data
         usual = None if source is None else recipe(source.name)
