@@ -272,7 +272,7 @@ def test_what_a_kill_leaves_behind_goes_in_the_end(inputs, tmp_path):
     for place in ("reading", "checking"):
         (folder / place).mkdir(parents=True)
         (folder / place / ".lock").touch()
-    for name in ("job.json.abcdefgh.tmp", "pairs.abcdefgh.tmp"):
+    for name in ("job.json.abcdefgh.tmp", "pairs.new.abcdefgh.tmp"):
         (folder / name).touch()
     mine_texts(inputs / "pairs.jsonl", output)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out.jsonl", "out.summary.json"]
