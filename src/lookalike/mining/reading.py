@@ -56,7 +56,8 @@ def read_once(
         if (there := _opened(place)) is not None:
             shutil.rmtree(found.folder)
             return there
-        shutil.rmtree(place, ignore_errors=True)
+        if place.exists():
+            shutil.rmtree(place)
         return open_pair_files(found.folder.rename(place))
 
 
