@@ -265,7 +265,7 @@ class NormalizedRows(UnitRows):
         """Encode nothing: embeddings are there."""
         raise NotImplementedError
 
-    def holds(self, rows: range) -> bool:  # noqa: ARG002
+    def holds(self, rows: range, *, read: bool = True) -> bool:  # noqa: ARG002
         """Return True: they are as they were given."""
         return True
 
