@@ -55,6 +55,15 @@ def test_many_queries_have_larger_blocks():
     assert [default_block(n) // BLOCK for n in (1, (1 << 24) - 1, 1 << 24)] == [1, 1, 4]
 
 
+@pytest.mark.parametrize(
+    ("queries", "most", "block"),
+    [(1, 64, BLOCK), (1, 65, BLOCK // 2), (1 << 24, 16, 4 * BLOCK), (1 << 24, 65, BLOCK // 2), (9, 1 << 30, 1 << 10)],
+)
+def test_blocks_are_smaller_where_a_query_has_many_positives(queries, most, block):
+    """Each of its queries gets as many more candidates, which have to fit into memory."""
+    assert default_block(queries, most) == block
+
+
 def test_a_cell_is_read_back(path):
     assert read_cell(path) is None
     assert not is_whole(path)

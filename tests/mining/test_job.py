@@ -272,7 +272,7 @@ def test_what_a_kill_leaves_behind_goes_in_the_end(inputs, tmp_path):
     for place in ("reading", "checking"):
         (folder / place).mkdir(parents=True)
         (folder / place / ".lock").touch()
-    for name in ("job.json.abcdefgh.tmp", "pairs.abcdefgh.tmp"):
+    for name in ("job.json.abcdefgh.tmp", "pairs.new.abcdefgh.tmp"):
         (folder / name).touch()
     mine_texts(inputs / "pairs.jsonl", output)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out.jsonl", "out.summary.json"]
@@ -293,3 +293,19 @@ def test_names_of_cells_are_those_of_their_files(inputs, tmp_path):
     interrupt(mine_rows, inputs / "x.npy", tmp_path / "out.npy")
     assert any(tmp_path.glob(f"out.npy.cache/cells-*/{Cell('hash', 'reference', range(16)).name}"))
     assert json.loads((tmp_path / "out.npy.cache" / "job.json").read_text()).keys() == {"data"}
+
+
+@pytest.mark.parametrize("damage", ["cut", "gone"])
+def test_shards_whose_stores_vanish_before_they_are_hashed_encode_again(inputs, tmp_path, damage):
+    source, output, stores = inputs / "pairs.jsonl", tmp_path / "out.jsonl", tmp_path / "stores"
+    options = {"engine": Shard(1, 1), "cache_folder": stores}
+    interrupt(mine_texts, source, output, "hash", **options)
+    for rows in stores.glob("*/rows.bin"):
+        if damage == "gone":
+            shutil.rmtree(rows.parent)
+        else:
+            rows.write_bytes(rows.read_bytes()[:50])
+    mine_texts(source, output, **options)
+    mine_texts(source, output, engine=Merge(), cache_folder=stores)
+    mine_texts(source, tmp_path / "alone.jsonl")
+    assert output.read_bytes() == (tmp_path / "alone.jsonl").read_bytes()

@@ -7,6 +7,7 @@ import pytest
 from lookalike.mining import reading
 from lookalike.mining.engines import InProcess
 from lookalike.mining.job import Job
+from lookalike.mining.pair_files import open_pair_files
 from lookalike.mining.reading import about, read_once
 from lookalike.mining.text_sources import open_corpus, open_pairs
 from tests.mining.words import make_columns, write_jsonl
@@ -73,9 +74,30 @@ def test_data_sets_are_read_once_and_streams_at_every_start(source, job, monkeyp
 
 
 def test_damaged_pairs_are_read_again(source, job):
-    read_once(job, open_pairs(source), (), {})
-    (job.pairs / "queries" / "texts.bin").write_bytes(b"")
+    pairs = read_once(job, open_pairs(source), (), {})
+    (pairs.folder / "queries" / "texts.bin").write_bytes(b"")
     assert len(read_once(job, open_pairs(source), (), {}).queries) == 62
+
+
+@pytest.mark.parametrize("corpus", [(), (["z"], ["y"])])
+def test_reading_something_else_leaves_alone_what_a_shard_works_on(tmp_path, source, job, corpus):
+    first = read_once(job, open_pairs(source), iter(corpus), None if corpus else {})
+    kept = first.positives.read(0, 62)[1].tolist()
+    columns = make_columns()
+    columns["answer"] = columns["answer"][1:] + columns["answer"][:1]
+    other = read_once(job, open_pairs(write_jsonl(tmp_path / "other.jsonl", columns)), (), {})
+    assert other.positives.read(0, 62)[1].tolist() != kept
+    assert first.positives.read(0, 62)[1].tolist() == kept
+    assert about(open_pair_files(first.folder), None) == about(first, None)
+
+
+def test_a_stream_that_is_read_again_leaves_the_files_that_are_there(job):
+    data = pytest.importorskip("datasets").Dataset.from_dict(make_columns()).to_iterable_dataset()
+    first = read_once(job, open_pairs(data), (), {})
+    inode = (first.folder / "pairs.json").stat().st_ino
+    second = read_once(job, open_pairs(data), (), {})
+    assert (second.folder, (second.folder / "pairs.json").stat().st_ino) == (first.folder, inode)
+    assert [path.name for path in job.folder.iterdir()] == [first.folder.name]
 
 
 def test_which_text_answers_which_is_told_apart(tmp_path, job):

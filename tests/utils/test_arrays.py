@@ -1,3 +1,7 @@
+import errno
+import io
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -19,3 +23,23 @@ def test_half_of_the_memory_is_given_back():
     narrow = arrays.narrowed(wide)
     assert wide.nbytes == narrow.nbytes
     assert narrow.base is wide
+
+
+@pytest.mark.parametrize(
+    "values",
+    [np.arange(10), np.zeros((0, 3), np.float32), np.eye(5)[:, ::2], np.ones((3, 4), order="F"), np.ones((), "<f2")],
+)
+def test_arrays_are_saved_as_numpy_saves_them(values):
+    ours, theirs = io.BytesIO(), io.BytesIO()
+    arrays.save_array(ours, values)
+    np.save(theirs, np.ascontiguousarray(values))
+    assert ours.getvalue() == theirs.getvalue()
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no disk that is always full")
+@pytest.mark.parametrize("write", [arrays.write_array, arrays.save_array])
+@pytest.mark.parametrize("size", [10, 1 << 20])
+def test_a_full_disk_is_reported_however_little_is_written(write, size):
+    with pytest.raises(OSError, match="No space left") as caught, Path("/dev/full").open("wb") as file:
+        write(file, np.zeros(size))
+    assert caught.value.errno == errno.ENOSPC

@@ -16,6 +16,7 @@ from typing import IO, TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from lookalike.utils.arrays import save_array
 from lookalike.utils.files import cache_folder, replacing
 from lookalike.utils.progress import progress_bar
 
@@ -152,7 +153,7 @@ class IndexedLines:
         try:
             self._place.parent.mkdir(parents=True, exist_ok=True)
             with replacing(self._place) as temporary, temporary.open("wb") as file:
-                np.save(file, index)
+                save_array(file, index)
             mapped: Array = np.load(self._place, mmap_mode="r")
         except OSError as error:
             logger.warning("cannot cache the index of %s, so it will be built again next time: %s", self.path, error)

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 Stage = Literal["encode", "hash", "search", "finish"]
 STAGES: tuple[Stage, ...] = ("encode", "hash", "search", "finish")  # each needs all cells of the one before
 BLOCK = 1 << 17
+FEWEST = 1 << 10  # rows of a block
+POSITIVES = 1 << 23  # of the queries of a block, if each had as many as the one with the most
 CHECKSUM = 4  # bytes at the end of a file
 READ = 1 << 20  # bytes at a time
 RESUME = "what is complete is kept; make room and run it again to resume"  # after the disk was full
@@ -96,9 +98,15 @@ class Grid:
         return [Cell("search", "query", rows, columns) for columns in ranges(self.references, self.column * self.block)]
 
 
-def default_block(queries: int) -> int:
-    """Return the rows of a block: more where there are so many queries that blocks would be too many files."""
-    return BLOCK if queries < 1 << 24 else 4 * BLOCK
+def default_block(queries: int, most_positives: int = 1) -> int:
+    """Return the rows of a block: more where there are so many queries that blocks would be too many files.
+
+    Fewer where some query has hundreds of positives, to make up for which every query gets that many more candidates.
+    """
+    block = BLOCK if queries < 1 << 24 else 4 * BLOCK
+    while block > FEWEST and block * most_positives > POSITIVES:
+        block //= 2
+    return block
 
 
 def ranges(n: int, step: int) -> Iterator[range]:

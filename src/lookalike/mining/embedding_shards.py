@@ -15,6 +15,7 @@ from lookalike.data.table_files import TABLES, readable_parquet
 from lookalike.mining.job import waiting_for
 from lookalike.mining.rows import FileRows, ShardRows, rows_of
 from lookalike.mining.shard_files import files_identity, find_files, is_pattern
+from lookalike.utils.arrays import write_array
 from lookalike.utils.files import remove_leftovers, replacing, room_for, writable
 from lookalike.utils.imports import optional_import
 
@@ -175,7 +176,7 @@ def _convert(file: Path, opened: Any, column: str, out: BinaryIO) -> None:
             np.lib.format.write_array_header_1_0(out, header)
         if rows.shape[1] != shape[1]:
             raise ValueError(f"{file}: the rows of a column of embeddings must have the same length.")
-        rows.astype(dtype, copy=False).tofile(out)
+        write_array(out, rows.astype(dtype, copy=False))
         first += len(rows)
 
 

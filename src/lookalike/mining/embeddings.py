@@ -123,8 +123,8 @@ def mine_embeddings(
         force: Overwrite the output.
         verbose: Print statistics, and show progress: a bar on a terminal, elsewhere a line a minute.
         block: Rows that are hashed, searched and finished together, which is what a killed run loses at most; by
-            default 131,072, or four times as many from 16 million rows on. The result does not depend on it, unless
-            negatives are drawn at random.
+            default 131,072, or four times as many from 16 million rows on, and fewer where a row has more than 64
+            positives. The result does not depend on it, unless negatives are drawn at random.
         engine: What does the work: by default this process; `Shard`, `Merge` or `OnRay` share it out.
 
     Returns:
@@ -176,7 +176,7 @@ def mine_embeddings(
     by_label = checked is not None
     most = 1 if by_label else int(lists[0].diff().max())
     pipeline = Pipeline(selection, filters, search, most, has_floats=True)
-    block = default_block(n) if block is None else checked_positive("block", block)
+    block = default_block(n, most) if block is None else checked_positive("block", block)
     data = {
         "embeddings": queries.identity,
         "reference": searched.identity,
@@ -265,7 +265,7 @@ class NormalizedRows(UnitRows):
         """Encode nothing: embeddings are there."""
         raise NotImplementedError
 
-    def holds(self, rows: range) -> bool:  # noqa: ARG002
+    def holds(self, rows: range, *, read: bool = True) -> bool:  # noqa: ARG002
         """Return True: they are as they were given."""
         return True
 

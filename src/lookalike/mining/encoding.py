@@ -242,12 +242,12 @@ class EncodedTexts:
                 self.kept[key] = store.kept
         return {"store": torch.tensor(list(name.encode()), dtype=torch.uint8)}
 
-    def holds(self, rows: range) -> bool:
-        """Return whether all chunks of a block's store are there and whole."""
+    def holds(self, rows: range, *, read: bool = True) -> bool:
+        """Return whether all chunks of a block's store are there and, if they are `read`, whole."""
         if read_cell(self.cells / Cell("encode", self.side, rows).name) is None:
             return False
         store = self._store(rows)
-        return all(store.read(j) is not None for j in range(store.num_chunks))
+        return store.is_full and (not read or all(store.read(j) is not None for j in range(store.num_chunks)))
 
     def done(self) -> Iterator[tuple[tuple[str, int], int]]:
         """Yield the number of texts of each block that is encoded, in whichever process, as `kept` has it."""

@@ -15,6 +15,7 @@ import torch
 from lookalike.mining import Format
 from lookalike.mining.cells import RESUME
 from lookalike.mining.outputs import scores_path
+from lookalike.utils.arrays import save_array
 from lookalike.utils.checks import check_choice
 from lookalike.utils.files import replacing, room_for, writable
 from lookalike.utils.imports import optional_import
@@ -318,7 +319,7 @@ def writing_ids(path: Path, indices: Array, scores: Array) -> Iterator[None]:
         else:
             for target, values in ((temporary, indices), (stack.enter_context(replacing(scores_path(path))), scores)):
                 with target.open("wb") as file:
-                    np.save(file, values)
+                    save_array(file, values)
         yield
 
 

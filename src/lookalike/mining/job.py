@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from lookalike.mining.pipeline import Pipeline
 
 NOTE = "job.json"
-CELLS, SHARDS, PAIRS, FLOATS = "cells-*", "shards", "pairs", "floats"
+CELLS, SHARDS, PAIRS, FLOATS = "cells-*", "shards", "pairs-*", "floats"
+NEW_PAIRS = "pairs.new"  # while they are read
 KEPT = ("document-", "query-", "statistics-")  # how the names of what a model made of texts begin
 DONE = ("hash-", "search-", "finish-")  # how the names of cells begin that are not encoded texts
 PAUSE = 0.5  # seconds between two looks at a lock that is only held for a while
@@ -48,10 +49,9 @@ class Job:
     engine: Engine
     force: bool
 
-    @property
-    def pairs(self) -> Path:
-        """The folder of the texts."""
-        return self.folder / PAIRS
+    def pairs(self, name: str) -> Path:
+        """Return the folder of the texts that have this name; other texts never take their place."""
+        return self.folder / PAIRS.replace("*", name)
 
     def check_same(self, about: Mapping[str, Any]) -> None:
         """Remember what is mined with which model, or refuse to continue a job that was begun with others.
@@ -194,10 +194,11 @@ def _tidy(job: Job, *, done: bool) -> None:
     left = [each for each in job.folder.iterdir() if each.name.startswith(KEPT)]
     if done or not (left or job.kept()):
         job._clear_cells()  # noqa: SLF001 - of this module
-        for name in (PAIRS, SHARDS, *([FLOATS] if done else [])):
-            shutil.rmtree(job.folder / name, ignore_errors=True)
+        names = (NEW_PAIRS, SHARDS, *([FLOATS] if done else []))
+        for each in (*job.folder.glob(PAIRS), *(job.folder / name for name in names)):
+            shutil.rmtree(each, ignore_errors=True)
         (job.folder / NOTE).unlink(missing_ok=True)
-        remove_leftovers(job.folder / NOTE, job.folder / PAIRS)
+        remove_leftovers(job.folder / NOTE, job.folder / NEW_PAIRS)
 
 
 def _listed(names: list[str]) -> str:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
+from lookalike.utils.arrays import save_array, write_array
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import BinaryIO
@@ -107,11 +109,12 @@ def write_lists(folder: Path, pairs: Path, rows: int) -> tuple[int, int]:
         for first, last, part in _partitions(pairs, counts, folder):
             listed = _without_repetitions(part)
             lengths[first:last] = np.bincount(listed[:, 0] - first, minlength=last - first)
-            listed[np.argsort(listed[:, 0], kind="stable"), 1].tofile(file)
+            write_array(file, listed[np.argsort(listed[:, 0], kind="stable"), 1])
         total = int(lengths.sum())
         file.seek(0)
         _write_header(file, total)
-    np.save(folder / OFFSETS, np.concatenate([[0], np.cumsum(lengths)]))
+    with (folder / OFFSETS).open("wb") as file:
+        save_array(file, np.concatenate([[0], np.cumsum(lengths)]))
     return int(counts.max()), int(lengths.max())
 
 
@@ -141,7 +144,7 @@ def _partitions(pairs: Path, counts: Array, folder: Path) -> Iterator[tuple[int,
         for file, first, last in zip(files, bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
             if last > first:
                 with file.open("ab") as opened:
-                    part[order[first:last]].tofile(opened)
+                    write_array(opened, part[order[first:last]])
     for file, first, last in zip(files, starts.tolist(), ends, strict=True):
         yield first, last, np.fromfile(file, np.int64).reshape(-1, 2)
         file.unlink()

@@ -13,6 +13,7 @@ import numpy as np
 from lookalike.mining.list_files import ListFile, write_lists
 from lookalike.mining.numbering import Numbering
 from lookalike.mining.text_files import TextFile, TextWriter
+from lookalike.utils.arrays import write_array
 from lookalike.utils.files import remove_leftovers, replacing_folder, room_for, writable
 
 if TYPE_CHECKING:
@@ -136,7 +137,7 @@ def _write_texts(
         for batch in corpus:
             a, fresh = numbers.number(batch)
             texts.extend([batch[i] for i in fresh.tolist()])
-            a.tofile(corpus_rows)
+            write_array(corpus_rows, a)
         for asked, answers in pairs:
             if len(asked) != len(answers):
                 raise ValueError(f"a batch of pairs has {len(asked)} queries and {len(answers)} positives.")
@@ -144,6 +145,6 @@ def _write_texts(
             queries.extend([asked[i] for i in fresh.tolist()])
             a, fresh = numbers.number(answers)
             texts.extend([answers[i] for i in fresh.tolist()])
-            np.stack([q, a], axis=1).tofile(rows)
+            write_array(rows, np.stack([q, a], axis=1))
             num_rows += len(asked)
     return num_rows

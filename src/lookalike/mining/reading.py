@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+import shutil
 import zlib
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lookalike.mining.job import waiting_for
-from lookalike.mining.pair_files import open_pair_files, write_pairs
+from lookalike.mining.cells import checksum_of
+from lookalike.mining.job import NEW_PAIRS, PAIRS, waiting_for
+from lookalike.mining.pair_files import CORPUS_ROWS, ROWS, open_pair_files, write_pairs
 from lookalike.utils.lists import lists_checksum
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from pathlib import Path
 
     from lookalike.mining.job import Job
     from lookalike.mining.pair_files import PairFiles
@@ -27,6 +32,9 @@ def read_once(
 ) -> PairFiles:
     """Return the pairs of a job; shards of it that start together wait for the one that reads.
 
+    Each reading has a folder that is named after it: a shard that reads anew, or reads something else and is refused
+    for it, leaves alone what others are working on.
+
     Args:
         job: The job.
         pairs: Where pairs come from.
@@ -38,16 +46,34 @@ def read_once(
     """
     columns = [list(pairs.columns), list(getattr(corpus, "columns", ()))]  # the same files may be read otherwise
     identity = {"pairs": pairs.identity, "corpus": corpus_identity, "columns": columns}
+    told = _tells(pairs.identity) and corpus_identity is not None and (not corpus_identity or _tells(corpus_identity))
     with waiting_for(job.folder / "reading"):
-        if _tells(pairs.identity) and corpus_identity is not None and (not corpus_identity or _tells(corpus_identity)):
-            try:
-                there = open_pair_files(job.pairs)
-            except (FileNotFoundError, ValueError):
-                pass
-            else:
-                if there.source == identity:
-                    return there
-        return write_pairs(job.pairs, pairs, corpus, source=identity)
+        for folder in sorted(job.folder.glob(PAIRS)) if told else []:
+            if (there := _opened(folder)) is not None and there.source == identity:
+                return there
+        found = write_pairs(job.folder / NEW_PAIRS, pairs, corpus, source=identity)
+        place = job.pairs(_name_of(found))
+        if (there := _opened(place)) is not None:
+            shutil.rmtree(found.folder)
+            return there
+        if place.exists():
+            shutil.rmtree(place)
+        return open_pair_files(found.folder.rename(place))
+
+
+def _opened(folder: Path) -> PairFiles | None:
+    """Open pairs; None if they are missing or damaged."""
+    try:
+        return open_pair_files(folder)
+    except (FileNotFoundError, ValueError):
+        return None
+
+
+def _name_of(found: PairFiles) -> str:
+    """Name pairs after where they come from, their texts, and which row holds which."""
+    rows = [checksum_of(found.folder / name) for name in (ROWS, CORPUS_ROWS)]
+    known = json.dumps([found.source, found.queries.checksum, found.corpus.checksum, *rows])
+    return hashlib.sha256(known.encode()).hexdigest()[:16]
 
 
 def _tells(identity: dict[str, Any]) -> bool:

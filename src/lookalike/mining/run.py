@@ -51,8 +51,8 @@ class Side(Protocol):
     def encode(self, rows: range, advance: Callable[[float], None]) -> dict[str, Tensor]:
         """Encode a block of rows, and return what the cell should keep."""
 
-    def holds(self, rows: range) -> bool:
-        """Return whether the embeddings of a block are all there, as they were encoded."""
+    def holds(self, rows: range, *, read: bool = True) -> bool:
+        """Return whether the embeddings of a block are all there and, if they are `read`, as they were encoded."""
 
     def blocks(self, rows: range) -> Iterator[tuple[slice, Tensor]]:
         """Yield embeddings, float32, or codes, uint8, of the rows, and which of them they are."""
@@ -134,11 +134,11 @@ class Run:
         return missing
 
     def _embedded(self, cell: Cell) -> bool:
-        """Return whether the embeddings of an encoded block can still be read; hashing, to come, finds out itself."""
+        """Return whether the embeddings of an encoded block can still be read; hashing, to come, reads them anyway."""
         if cell.stage != "encode" or not self.pipeline.search.keeps_floats:
             return True
         hashed = Cell("hash", cell.side, cell.rows)
-        return self.lacks(hashed) or self.sides[cell.side].holds(cell.rows)
+        return self.sides[cell.side].holds(cell.rows, read=not self.lacks(hashed))
 
     def _written(self, cell: Cell) -> bool:
         """Return whether the rows of a finished cell are there, as they were written beside it."""

@@ -71,6 +71,15 @@ class Store:
         """Number of texts on disk."""
         return sum(len(self.chunk(j)) for j, checksum in enumerate(self._checksums) if checksum is not None)
 
+    @property
+    def is_full(self) -> bool:
+        """Whether every chunk was written and the file is as long as all of them; `read` finds out about damage."""
+        try:
+            size = self._file.stat().st_size
+        except OSError:
+            return False
+        return None not in self._checksums and size >= self.n * self.width * self.dtype.itemsize
+
     def chunk(self, j: int) -> range:
         """Return the numbers of the texts in chunk j."""
         return range(j, self.n, self.num_chunks)

@@ -135,7 +135,7 @@ class TextMining:
         pipeline = Pipeline(
             self.selection, self.filters, self.search, pairs.most_rows, scored_by, judge, encoder.similarity
         )
-        block = default_block(len(pairs.queries)) if self.block is None else self.block
+        block = default_block(len(pairs.queries), pairs.most_rows) if self.block is None else self.block
         hasher = self._hasher(stores, pairs, encoder, stack)
         scheme = None if hasher is None else hasher.scheme.identity
         cells = job.cells(self.search.settings(), scheme, pipeline.shortlist, block)

@@ -108,7 +108,7 @@ def mine_hard_negatives(
         output_format: "triplet", "n-tuple", "labeled-pair" or "labeled-list"; also "flagembedding" or "tevatron".
         output_scores: Add scores, or write them in place of labels.
         batch_size: Texts to encode at a time.
-        faiss_batch_size: Queries to search at a time, at most.
+        faiss_batch_size: Has no effect: `block` says how many queries are searched at a time.
         use_faiss: Has no effect: the search is in bits.
         use_multi_process: Encode on several devices: all of them, or those in a list.
         verbose: Print statistics, and show progress on a terminal.
@@ -139,7 +139,8 @@ def mine_hard_negatives(
         judge_margin: A candidate is suspicious if its score is at most this much below that of the query's lowest
             positive.
         block: Rows that are encoded, searched and finished together; by default 131,072, or four times as many from 16
-            million queries on. The result does not depend on it, unless negatives are drawn at random.
+            million queries on, and fewer where a query has more than 64 positives. The result does not depend on it,
+            unless negatives are drawn at random.
         engine: What does the work: by default this process; `Shard`, `Merge` or `OnRay` share it out.
 
     Returns:

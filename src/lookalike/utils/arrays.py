@@ -1,6 +1,6 @@
-"""The type of a NumPy array whose contents a comment describes, and arrays that shrink where they are."""
+"""The type of a NumPy array whose contents a comment describes; write arrays to files, and shrink them in memory."""
 
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -22,3 +22,19 @@ def narrowed(wide: Array) -> Array:
     del numbers, narrow
     wide.resize((size + 1) // 2, refcheck=False)
     return wide.view(np.int32)[:size].reshape(shape)
+
+
+def write_array(file: BinaryIO, values: Array) -> None:
+    """Write the values of an array, row by row.
+
+    NumPy's own `tofile`, which `numpy.save` calls, loses the last few kilobytes in silence where they no longer fit on
+    the disk, and otherwise raises an error without the number by which a full disk is recognised.
+    """
+    file.write(np.ascontiguousarray(values).data)
+
+
+def save_array(file: BinaryIO, values: Array) -> None:
+    """Write an array as `numpy.save` does, byte for byte, but never in part."""
+    values = np.ascontiguousarray(values)
+    np.lib.format.write_array_header_1_0(file, np.lib.format.header_data_from_array_1_0(values))
+    write_array(file, values)

@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -45,12 +46,13 @@ def folder(tmp_path_factory):
     module = ("-m", "tests.mining.engines.on_two_nodes", str(folder))
     inside = ["bash", "-c", 'ip link set lo up && exec "$@"', "bash", sys.executable, *module]
     path = os.pathsep.join(map(str, (ROOT / "src", ROOT)))
-    environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "RAY_TMPDIR": "/tmp"}
-    with (folder / "screen").open("w") as screen:
+    environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
+    # A short path, because sockets are in it; its own, because Ray notes there which cluster `auto` should look for.
+    with (folder / "screen").open("w") as screen, tempfile.TemporaryDirectory(dir="/tmp") as place:
         subprocess.run(
             [*ALONE, *inside],
             cwd=ROOT,
-            env=environment,
+            env={**environment, "RAY_TMPDIR": place},
             stdout=screen,
             stderr=screen,
             timeout=PATIENCE,
