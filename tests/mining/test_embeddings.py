@@ -170,6 +170,17 @@ def test_a_row_that_is_not_finite_is_named(data, tmp_path):
             mine(given)
 
 
+def test_a_file_is_the_same_however_its_path_is_typed(data, tmp_path, monkeypatch):
+    x, _ = data
+    for name in ("x.npy", "y.npy"):
+        np.save(tmp_path / name, x)
+    monkeypatch.chdir(tmp_path)
+    typed = ["x.npy", "./x.npy", tmp_path / "x.npy", tmp_path / ".." / tmp_path.name / "x.npy"]
+    identities = [embeddings.NormalizedRows("embeddings", path, min_rows=2).identity for path in (*typed, "y.npy")]
+    assert len(set(identities[:-1])) == 1
+    assert identities[-1] != identities[0]
+
+
 def test_files_give_what_arrays_give_and_outputs_hold_it(data, tmp_path, capsys):
     parquet = pytest.importorskip("pyarrow.parquet")
     x, labels = data

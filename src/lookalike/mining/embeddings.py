@@ -286,7 +286,8 @@ class NormalizedRows(UnitRows):
     def identity(self) -> str:
         """Tell these embeddings from others: by when files changed and a sample of their rows, or by all rows."""
         n, dim = self.shape
-        about = f"{self.name}, {n:,} x {dim}, checksum"
+        name = self.name if self._files is None else Path(self.name).resolve().name  # however the path was typed
+        about = f"{name}, {n:,} x {dim}, checksum"
         if self._files is not None:
             sample = self.rows.read(np.linspace(0, n - 1, min(SAMPLE, n)).astype(np.int64))
             files = zlib.crc32(json.dumps(self._files).encode())
