@@ -17,10 +17,12 @@ FARTHEST = (1 << 32 - ID_BITS) - 1  # that 32-bit keys can hold: the search for 
     ("nearest", "limit"), [(0, 40), (0, 0), (FARTHEST, FARTHEST), (FARTHEST - 1, FARTHEST), (7, 8)]
 )
 @pytest.mark.parametrize("passed", [False, True])
-def test_cut_keeps_the_nearest_in_order_of_id(dtype, k, nearest, limit, passed):
+@pytest.mark.parametrize("last_rows", [False, True])
+def test_cut_keeps_the_nearest_in_order_of_id(dtype, k, nearest, limit, passed, last_rows):
     rng = np.random.default_rng(k)
     distances = rng.integers(nearest, limit, 2 * k, endpoint=True)
-    ids = np.sort(rng.permutation(1 << ID_BITS)[: 2 * k])
+    rows = (1 << ID_BITS) - 1  # the last id that is never used
+    ids = np.arange(rows - 2 * k, rows) if last_rows else np.sort(rng.permutation(rows)[: 2 * k])
     keys = ((distances << ID_BITS) | ids).astype(dtype)
     limits, last_ids = np.array([limit - passed], np.int16), np.array([FAR if passed else ids[-1]])
     absent = np.array(np.iinfo(dtype).max, dtype)[()]
