@@ -23,13 +23,14 @@ import torch
 from lookalike.search.layout import Queries, References, lay_out_queries, lay_out_reference
 from lookalike.search.plain import scalar_distances
 from lookalike.search.request import Neighbours, Request
-from lookalike.search.scan import FAR, Columns, Lists, Scratch, append, emit, pad, scan
+from lookalike.search.scan import AT_ONCE, FAR, Columns, Lists, Scratch, append, emit, pad, scan
 from lookalike.search.simd import BLOCKS, GROUP, TILE
 from lookalike.utils.arrays import Array, narrowed
 from lookalike.utils.progress import Bar, progress_bar
 
 CHUNK = 4096  # query rows per task, a multiple of TILE; a list of a column is fetched from memory once per chunk
 SAMPLE = 1536  # reference rows to estimate limits from, if there are enough
+SORTED = 1 << 18  # bytes of lists sorted at a time: they stay in the second-level cache
 
 _SHUT = np.full(TILE, -1, np.int16)
 
@@ -231,7 +232,11 @@ def _emit(lists: Lists, first_row: int, last_row: int, list_offset: int, farthes
     """Write the k nearest of some lists in order of (distance, id); lists may live in the memory of the answer."""
     first, last = first_row - list_offset, last_row - list_offset
     pad(lists, first, last)
-    emit(np.sort(lists.keys[first:last]), lists, first_row, last_row, list_offset, farthest, *answer)
+    step = max(1, SORTED // lists.keys.strides[0])
+    for start in range(first, last, step):
+        end = min(start + step, last)
+        ordered = np.sort(lists.keys[start:end])
+        emit(ordered, lists, start + list_offset, end + list_offset, list_offset, farthest, *answer)
 
 
 def _repair(request: Request, reference: References, answer: Answer, run: Run) -> None:
@@ -269,7 +274,7 @@ def _scratch() -> Scratch:
         np.empty(GROUP * TILE, np.int16),
         np.empty(GROUP * BLOCKS, np.uint64),
         np.empty(2 * GROUP, np.int16),
-        np.empty(GROUP * TILE, np.uint16),
+        np.empty(GROUP * TILE + AT_ONCE, np.uint16),
     )
 
 

@@ -3,20 +3,22 @@
 Every query has a *candidate list*, up to 2k (distance, id) entries in the order they were met, and a *limit*. A
 reference row is a candidate if its distance is within the limit and it is not excluded. Columns are visited in
 ascending order of id, so lists stay sorted by id, which gives two things for free: a full list can be cut to its best k
-with a limit one below the k-th distance (a later row at that distance would lose the tie anyway), and a limit can be a
-key (distance, id): once that id has passed, the limit drops by one. A row that was cut can never come back, so the cut
-is exact.
+or slightly more, with a limit one below the distance of the cut (a later row at that distance would lose the tie), and
+a limit can be a key (distance, id): once that id has passed, the limit drops by one. A row that was cut can never come
+back, so the cut is exact.
 """
 
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from lookalike.search.simd import BLOCK, GROUP, TILE, distance_tile, trailing_zeros
+from lookalike.search.simd import BLOCK, BLOCKS, GROUP, TILE, count_ones, distance_tile, trailing_zeros
 from lookalike.search.simd_scalar import scalar_distance_tile
 from lookalike.utils.jit import kernel
 
 FAR = np.iinfo(np.int64).max
+ALL = np.uint64(2**BLOCK - 1)
+AT_ONCE = 2  # hits of a word that are listed without a branch
 
 
 class Rows(NamedTuple):
@@ -63,7 +65,7 @@ class Scratch(NamedTuple):
     distances: Any  # int16 [GROUP * TILE]
     hits: Any  # uint64 [GROUP * BLOCKS]
     row_limits: Any  # int16 [2 * GROUP], each limit twice
-    positions: Any  # uint16 [GROUP * TILE]
+    positions: Any  # uint16 [GROUP * TILE + AT_ONCE]
 
 
 @kernel
@@ -80,34 +82,41 @@ def _is_excluded(rows: Rows, row: Any, sample: Any) -> bool:
 
 
 @kernel
-def _count_below(keys: Any, entry: int, count: Any, bound: Any) -> Any:
-    total = np.int64(0)
+def _count_within(keys: Any, entry: int, count: Any, bound: Any) -> Any:
+    total = np.uint32(0)
     for i in range(count):
-        total += np.int64(keys[entry, i]) < bound
-    return total
+        total = np.uint32(total + np.uint32(keys[entry, i] <= bound))
+    return np.int64(total)
 
 
 @kernel
 def _keep_best(lists: Lists, entry: int, k: int) -> None:
-    """Cut a list to its k nearest, ties by the earlier entry, and tighten its limit."""
+    """Cut a list to its nearest, k to 9/8 k, ties by the earlier entry, and tighten its limit.
+
+    The last key to keep is found by counting, which takes vector instructions; a histogram does not.
+    """
     count = np.int64(lists.counts[entry])
-    low, high = np.int64(0), np.int64(lists.limits[entry]) + 1  # the limit may be one below what was kept before
-    while low < high:  # for the k-th distance: counting takes vector instructions, a histogram does not
+    farthest = int(
+        np.int64(lists.absent >> np.uint64(lists.id_bits))
+    )  # the limit may be one below what was kept before
+    low, high = 0, ((min(int(lists.limits[entry]) + 1, farthest) + 1) << lists.id_bits) - 1
+    while True:  # keys differ, so some bound has exactly k within it
         middle = (low + high) // 2
-        if _count_below(lists.keys, entry, count, (middle + 1) << lists.id_bits) < k:
+        bound = lists.keys.dtype.type(middle)
+        within = _count_within(lists.keys, entry, count, bound)
+        if within < k:
             low = middle + 1
+        elif within > k + k // 8:
+            high = middle - 1
         else:
-            high = middle
-    ties, kept = k - _count_below(lists.keys, entry, count, low << lists.id_bits), np.int64(0)
+            break
+    kept = np.int64(0)
     for i in range(count):
         key = lists.keys[entry, i]
         lists.keys[entry, kept] = key  # always: whether it is kept is a coin flip, which no branch predicts
-        distance = np.int64(key) >> lists.id_bits
-        tied = np.int64(distance == low)
-        kept += np.int64(distance < low) | (tied & np.int64(ties > 0))
-        ties -= tied
-    lists.counts[entry] = k
-    lists.limits[entry] = low - 1
+        kept += np.int64(key <= bound)
+    lists.counts[entry] = kept
+    lists.limits[entry] = (middle >> lists.id_bits) - 1  # a later row at this distance would lose all ties
     lists.last_ids[entry] = FAR
 
 
@@ -133,6 +142,16 @@ def _push(lists: Lists, entry: Any, distance: Any, sample: Any, k: int) -> None:
 
 
 @kernel
+def _inside(word: int, num_columns: int, num_rows: int, diagonal: int) -> Any:
+    """Return the bits of a word of hits that are within columns and rows, and from the diagonal on."""
+    row, column = word // BLOCKS, word % BLOCKS * BLOCK
+    first, last = max(row + diagonal - column, 0), min(num_columns - column, BLOCK)
+    if row >= num_rows or first >= last:
+        return np.uint64(0)
+    return (ALL >> np.uint64(BLOCK - last)) & (ALL << np.uint64(first))
+
+
+@kernel
 def _positions(words: Any, hits: Any, positions: Any, num_columns: int, num_rows: int, diagonal: int) -> Any:
     """List the set bits within columns and rows, and from the diagonal on, as positions in the tile; count them.
 
@@ -144,15 +163,15 @@ def _positions(words: Any, hits: Any, positions: Any, num_columns: int, num_rows
         word = np.uint64(trailing_zeros(words))
         words &= words - one
         mask = hits[word]
-        while mask:
-            position = word * np.uint64(BLOCK) + np.uint64(trailing_zeros(mask))
-            mask &= mask - one
-            if not inside:
-                row, column = np.int64(position) // TILE, np.int64(position) % TILE
-                if column >= num_columns or row >= num_rows or column - row < diagonal:
-                    continue
-            positions[found] = position
-            found += one
+        if not inside:
+            mask &= _inside(int(np.int64(word)), num_columns, num_rows, diagonal)
+        end = found + np.uint64(count_ones(mask))
+        while mask:  # two at a time, even if one is left: whether there is another is what no branch predicts
+            for i in range(AT_ONCE):
+                positions[found + np.uint64(i)] = word * np.uint64(BLOCK) + np.uint64(trailing_zeros(mask))
+                mask &= mask - one
+            found += np.uint64(AT_ONCE)
+        found = end
     return found
 
 

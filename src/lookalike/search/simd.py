@@ -209,3 +209,13 @@ def trailing_zeros(typingctx: Any, value: Any) -> Any:
         return builder.cttz(args[0], ir.Constant(_i1, 0))
 
     return types.int64(types.uint64), codegen
+
+
+@intrinsic
+def count_ones(typingctx: Any, value: Any) -> Any:
+    """Return the number of set bits of a uint64."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.ctpop(args[0])
+
+    return types.int64(types.uint64), codegen
