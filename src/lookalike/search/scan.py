@@ -96,27 +96,26 @@ def _keep_best(lists: Lists, entry: int, k: int) -> None:
     The last key to keep is found by counting, which takes vector instructions; a histogram does not.
     """
     count = np.int64(lists.counts[entry])
-    farthest = int(
-        np.int64(lists.absent >> np.uint64(lists.id_bits))
-    )  # the limit may be one below what was kept before
-    low, high = 0, ((min(int(lists.limits[entry]) + 1, farthest) + 1) << lists.id_bits) - 1
-    while True:  # keys differ, so some bound has exactly k within it
+    farthest = int(np.int64(lists.absent >> np.uint64(lists.id_bits)))
+    nearest_out = min(int(lists.limits[entry]) + 1, farthest) + 1  # the limit may be one below what was kept before
+    low, high = 0, (nearest_out << lists.id_bits) - 1
+    while low < high:  # for the least bound with k keys within it, or any with slightly more
         middle = (low + high) // 2
-        bound = lists.keys.dtype.type(middle)
-        within = _count_within(lists.keys, entry, count, bound)
+        within = _count_within(lists.keys, entry, count, lists.keys.dtype.type(middle))
         if within < k:
             low = middle + 1
         elif within > k + k // 8:
-            high = middle - 1
+            high = middle
         else:
-            break
+            low = high = middle
+    bound = lists.keys.dtype.type(low)
     kept = np.int64(0)
     for i in range(count):
         key = lists.keys[entry, i]
         lists.keys[entry, kept] = key  # always: whether it is kept is a coin flip, which no branch predicts
         kept += np.int64(key <= bound)
     lists.counts[entry] = kept
-    lists.limits[entry] = (middle >> lists.id_bits) - 1  # a later row at this distance would lose all ties
+    lists.limits[entry] = (low >> lists.id_bits) - 1  # a later row at this distance would lose all ties
     lists.last_ids[entry] = FAR
 
 
