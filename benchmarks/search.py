@@ -37,7 +37,7 @@ faiss = optional_import("faiss", "comparing with FAISS", "faiss-cpu")
 
 K = 128
 DIM = 512
-SEEDS = 20, 21
+SEEDS = 30, 31
 FAISS = "faiss", "faiss, no heap"
 SLICE = 2048  # queries of the competitors
 
