@@ -85,7 +85,9 @@ class Embeddings:
 class Work:
     """Who does the work."""
 
-    block: Annotated[int | None, Hint(default="131072, and 524288 from 16 million queries on")] = None
+    block: Annotated[
+        int | None, Hint(default="131072, 524288 from 16 million queries on, fewer if one has over 64 positives")
+    ] = None
     """Rows to encode, search and finish at a time; a run that is killed loses at most the block it was working on."""
     shard: Annotated[str | None, Hint(value="I/N")] = None
     """Do share I of N, for example as task I of a SLURM array, and keep the results beside the output for --merge."""
