@@ -194,6 +194,17 @@ def test_two_towers_observed_at_once_before_training_both_decide():
     assert sampler.memory.codebook.written.moments.mean().norm() < 0.3 * x.mean(0).norm()
 
 
+def test_all_embeddings_of_one_call_before_training_decide():
+    """A data set is often sorted by label: its first rows are those of a few."""
+    n = 6000
+    x = normalize(torch.randn(n, DIM) + torch.linspace(-1, 1, n)[:, None], dim=1)
+    sampler = LSHBatchSampler(np.arange(n) // 2, 60, bits=BITS, code="scalar", warm_start=True)
+    sampler.observe(torch.arange(n), x)
+    learned = sampler.memory.codebook.written.moments
+    assert learned.count == n
+    assert torch.allclose(learned.mean().float(), x.mean(0), atol=1e-4)
+
+
 def test_rows_that_are_not_finite_teach_nothing_and_keep_their_codes():
     sampler, x = made(), embeddings()
     broken = x.clone()
