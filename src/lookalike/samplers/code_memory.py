@@ -216,7 +216,7 @@ class CodeMemory(Memory):
         sums = [part for part in [stream.take_sums() for stream in streams] if part is not None]
         for stream in streams:
             stream.settle()
-        codebook.turn()
+        codebook.turn(epoch)
         bits_of_signs = self.bits if codebook.written is None else self.max_bits
         if epoch > 0 and sums and float(sum(part[-1, -1] for part in sums)) > 0:
             moments = Moments.of(torch.stack(sums).sum(0))
