@@ -309,3 +309,14 @@ def test_shards_whose_stores_vanish_before_they_are_hashed_encode_again(inputs, 
     mine_texts(source, output, engine=Merge(), cache_folder=stores)
     mine_texts(source, tmp_path / "alone.jsonl")
     assert output.read_bytes() == (tmp_path / "alone.jsonl").read_bytes()
+
+
+@pytest.mark.parametrize("engine", [None, Shard(1, 1)])
+def test_texts_are_kept_once_however_often_their_file_is_touched(tmp_path, engine):
+    source = write_jsonl(tmp_path / "pairs.jsonl", make_columns())
+    for time in range(3):
+        os.utime(source, ns=(time, time))
+        interrupt(mine_texts, source, tmp_path / "out.jsonl", **({} if engine is None else {"engine": engine}))
+    assert len(list(tmp_path.glob("out.jsonl.cache/pairs-*"))) == (1 if engine is None else 3)
+    mine_texts(source, tmp_path / "out.jsonl")
+    assert not (tmp_path / "out.jsonl.cache").exists()

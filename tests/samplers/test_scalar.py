@@ -8,6 +8,7 @@ from torch.nn.functional import normalize
 from lookalike import LSHBatchSampler, ScalarHasher, scalar_topk
 from lookalike.hashing.moments import Moments
 from lookalike.samplers import code_memory
+from lookalike.samplers.codebook import Codebook
 from lookalike.search.cosine import cosine_topk
 from tests.ranks import on_ranks
 
@@ -192,6 +193,37 @@ def test_two_towers_observed_at_once_before_training_both_decide():
     sampler = LSHBatchSampler(None, 60, pairs=n, bits=BITS, code="scalar", warm_start=True)
     sampler.observe(torch.arange(n), query=x, reference=y)
     assert sampler.memory.codebook.written.moments.mean().norm() < 0.3 * x.mean(0).norm()
+
+
+def test_all_embeddings_of_one_call_before_training_decide():
+    """A data set is often sorted by label: its first rows are those of a few."""
+    n = 6000
+    x = normalize(torch.randn(n, DIM) + torch.linspace(-1, 1, n)[:, None], dim=1)
+    sampler = LSHBatchSampler(np.arange(n) // 2, 60, bits=BITS, code="scalar", warm_start=True)
+    sampler.observe(torch.arange(n), x)
+    learned = sampler.memory.codebook.written.moments
+    assert learned.count == n
+    assert torch.allclose(learned.mean().float(), x.mean(0), atol=1e-4)
+
+
+def test_the_first_half_is_dropped_after_a_warm_start_that_wrote_signs_as_well(monkeypatch, tmp_path):
+    monkeypatch.setattr(Codebook, "awaits_warm_start", False)  # as with ranks that share batches
+    sampler, x = made(warm_start=True), embeddings()
+    sampler.observe(torch.arange(N), x)
+    half, counts = len(sampler) // 2, []
+    for epoch in range(2):
+        for number, ids in enumerate(sampler):
+            if epoch == 0 and number == half:
+                torch.save(sampler.state_dict(), tmp_path / "state.pt")
+                sampler = made(warm_start=True)
+                sampler.load_state_dict(torch.load(tmp_path / "state.pt", weights_only=True))
+                break
+            sampler.observe(ids, x[ids])
+        for ids in sampler if epoch == 0 else ():
+            sampler.observe(ids, x[ids])
+        next(iter(sampler))
+        counts.append(sampler.memory.codebook.written.moments.count)
+    assert counts == [N - N // 2, N]
 
 
 def test_rows_that_are_not_finite_teach_nothing_and_keep_their_codes():

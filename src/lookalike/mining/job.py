@@ -53,6 +53,18 @@ class Job:
         """Return the folder of the texts that have this name; other texts never take their place."""
         return self.folder / PAIRS.replace("*", name)
 
+    def keep_pairs(self, folder: Path) -> None:
+        """Remove texts that were read before these, as when files change between two runs; shards may still need them.
+
+        Args:
+            folder: Where the texts are that are mined now.
+        """
+        if isinstance(self.engine, Shard | DryRun):
+            return
+        for each in self.folder.glob(PAIRS):
+            if each.name != folder.name:
+                shutil.rmtree(each, ignore_errors=True)
+
     def check_same(self, about: Mapping[str, Any]) -> None:
         """Remember what is mined with which model, or refuse to continue a job that was begun with others.
 

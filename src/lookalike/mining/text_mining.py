@@ -125,6 +125,7 @@ class TextMining:
         check_prompts(encoder.model, *(name for _, name in self.prompts.values()))
         exclude = None if self.same is None else excluded_texts(self.same, pairs)
         job.check_same({"data": about(pairs, exclude), "model": encoder.fingerprint, "prompts": repr(self.prompts)})
+        job.keep_pairs(pairs.folder)
         scored_by = judge = None
         if cross_encoder is not None and self.filters.on_scores:
             pool = stack.enter_context(pool_of(cross_encoder, self.devices))

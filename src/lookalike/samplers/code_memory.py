@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("lookalike")
 
+TOGETHER = 1 << 16  # rows that are counted at a time: they are copied
+
 Code = Literal["signs", "scalar", "auto"]
 
 
@@ -120,25 +122,31 @@ class CodeMemory(Memory):
         """The last choice of "auto", on rank 0."""
         return None if self.auto is None else self.auto.plan
 
+    def look_at(self, towers: dict[str, Tensor]) -> None:
+        """Decide what the codes of a warm start mean, before the first of them is made."""
+        if self.codebook is None:
+            return
+        self.codebook.sees_everything = self.sees_everything
+        hands_over = (self.streams[tower].gathering.hands_over_for(x) for tower, x in towers.items())
+        if self.codebook.awaits_warm_start and any(hands_over):
+            self._learn_from_first(*towers.values())
+
     def write(self, tower: str, ids: Tensor, x: Tensor) -> None:
         """Hash embeddings and remember their codes."""
-        if self.codebook is not None:
-            self.codebook.sees_everything = self.sees_everything
-            if self.codebook.awaits_warm_start and self.streams[tower].gathering.hands_over_for(x):
-                self._learn_from_first(x)
         self.streams[tower].write(ids, x)
         if self.auto is not None:
             self.auto.reservoirs[tower].write(ids, x)
 
-    def _learn_from_first(self, x: Tensor | None = None) -> None:
-        """Learn what codes mean from the first rows of a warm start, before any is hashed."""
+    def _learn_from_first(self, *more: Tensor) -> None:
+        """Learn what codes mean from the first rows of a warm start, set aside and `more`, before any is hashed."""
         rows = [stream.gathering.held() for stream in self.streams.values()]
-        seen = [part for part in (*rows, x) if part is not None and len(part)]
+        seen = [part for part in (*rows, *more) if part is not None and len(part)]
         if self.codebook is None or not self.codebook.awaits_warm_start or not seen:
             return
         moments = Moments(seen[0].shape[1], seen[0].device)
-        for part in seen:
-            moments.add(part.where(torch.isfinite(part).all(1, keepdim=True), 0), torch.isfinite(part).all(1))
+        for part in (few for whole in seen for few in torch.split(whole, TOGETHER)):
+            finite = torch.isfinite(part).all(1)
+            moments.add(part.where(finite[:, None], 0), finite)
         if moments.count:
             self.codebook.learn(moments)
 
@@ -208,7 +216,7 @@ class CodeMemory(Memory):
         sums = [part for part in [stream.take_sums() for stream in streams] if part is not None]
         for stream in streams:
             stream.settle()
-        codebook.turn()
+        codebook.turn(epoch)
         bits_of_signs = self.bits if codebook.written is None else self.max_bits
         if epoch > 0 and sums and float(sum(part[-1, -1] for part in sums)) > 0:
             moments = Moments.of(torch.stack(sums).sum(0))

@@ -34,6 +34,7 @@ class Codebook:
         self.written: ScalarHasher | None = None
         self.searched: ScalarHasher | None = None
         self.has_begun = False  # whether the first epoch has: what is observed before it is a warm start
+        self.is_early = True  # whether the first epoch has not ended
         self.sees_everything = False  # whether each rank observes what all ranks embed
         self._state: dict[str, Any] = {}
 
@@ -70,9 +71,9 @@ class Codebook:
         self.written = None
         self._update_state()
 
-    def turn(self) -> None:
-        """Let the composition search what was written."""
-        self.searched, self.has_begun = self.written, True
+    def turn(self, epoch: int) -> None:
+        """Let the composition of an epoch search what was written."""
+        self.searched, self.has_begun, self.is_early = self.written, True, epoch == 0
         self._update_state()
 
     def forget(self) -> None:
@@ -93,11 +94,13 @@ class Codebook:
                 written=None if self.written is None else self.written.state_dict(),
                 searched="written" if same else None if self.searched is None else self.searched.state_dict(),
                 has_begun=self.has_begun,
+                is_early=self.is_early,
             )
 
     def check_state(self, state: Any, dim: int | None) -> None:
         """Raise a ValueError if `load_state_dict` could not load it."""
-        states.entry(state, "has_begun", bool)
+        for name in ("has_begun", "is_early"):
+            states.entry(state, name, bool)
         for name in ("written", "searched"):
             found = state.get(name, "missing")
             if found is None or (name == "searched" and isinstance(found, str) and found == "written"):
@@ -113,7 +116,7 @@ class Codebook:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Load a state that `check_state` has passed."""
-        self.has_begun = state["has_begun"]
+        self.has_begun, self.is_early = state["has_begun"], state["is_early"]
         self.written = None if state["written"] is None else _hasher_of(state["written"])
         if state["searched"] == "written":
             self.searched = self.written

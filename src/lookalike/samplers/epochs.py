@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("lookalike")
 
-TURN = 1024  # rows of one tower that are written before those of the other, so that what is learned knows both
-
 
 class EpochBatchSampler(BatchSampler):
     """A `BatchSampler` put together from a pairing, a memory and a way to compose batches.
@@ -213,9 +211,10 @@ class EpochBatchSampler(BatchSampler):
             raise ValueError("a batch holds an id twice; observe each sample once, with the embedding to keep.")
         self._current.note_observed(listed)
         with self.mining_time:
-            for first in range(0, len(listed), TURN):
-                for tower, x in towers.items():
-                    self._memory.write(tower, numbers[first : first + TURN], x[first : first + TURN].detach())
+            embedded = {tower: x.detach() for tower, x in towers.items()}
+            self._memory.look_at(embedded)
+            for tower, x in embedded.items():
+                self._memory.write(tower, numbers, x)
 
     def synchronize(self) -> None:
         """Exchange what the ranks have observed, so that the state of any one of them is complete.

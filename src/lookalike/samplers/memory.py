@@ -46,6 +46,9 @@ class Memory:
         """Memory that is kept between epochs."""
         return 0
 
+    def look_at(self, towers: dict[str, Tensor]) -> None:
+        """Learn what it takes to write embeddings, from those of all towers, before any of them is written."""
+
     def write(self, tower: str, ids: Tensor, x: Tensor) -> None:
         """Remember embeddings `[len(ids), dim]` of one tower."""
 

@@ -60,8 +60,8 @@ class ScalarStream(CodeStream):
                 self._update_state()
         half, before = self.shown // (2 * self.codebook.shares), int(self._num_hashed)
         self._num_hashed += len(x)
-        is_first = self.codebook.written is None and not self._has_epoch_mean
-        if is_first and before < half:  # the model has only begun to learn
+        is_first = self.codebook.is_early or not self._has_epoch_mean  # of a warm start there is a mean before it ends
+        if is_first and self.codebook.written is None and before < half:  # the model has only begun to learn
             x, finite = x[half - before :], finite[half - before :]
         self._moments.add(x, finite)
 
