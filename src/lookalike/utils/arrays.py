@@ -34,7 +34,7 @@ def write_array(file: BinaryIO, values: Array) -> None:
 
 
 def save_array(file: BinaryIO, values: Array) -> None:
-    """Write an array as `numpy.save` does, byte for byte, but never in part."""
+    """Write an array in C order as `numpy.save` does, byte for byte, but never in part."""
     values = np.ascontiguousarray(values)
     np.lib.format.write_array_header_1_0(file, np.lib.format.header_data_from_array_1_0(values))
     write_array(file, values)
