@@ -17,7 +17,7 @@ import tempfile
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import wraps
@@ -37,9 +37,11 @@ from lookalike.data.scans import glyph_scans
 from lookalike.samplers.epochs import EpochBatchSampler
 from lookalike.training import loop, run_folder
 from lookalike.training.encoders import ConvNet
+from lookalike.training.evaluating import Evaluator
 from lookalike.training.run import train
 from lookalike.training.settings import Settings
 from lookalike.training.strategies import compile_ahead
+from lookalike.training.whole_parts import PartEmbedder
 
 CLASSES = 90  # characters
 EPOCHS = 5
@@ -51,12 +53,23 @@ CONFIGURATIONS: dict[str, tuple[bool, Settings]] = {  # paired, how
     "lsh": (False, SMALL),
     "lsh, pairs": (True, SMALL),
     "lsh:auto, guard": (False, replace(SMALL, bits="auto", guard=0.95)),
+    "scalar, pairs": (True, replace(SMALL, code="scalar")),
+    "scalar:auto": (False, replace(SMALL, bits="auto", code="auto")),
     "incremental": (False, replace(SMALL, sampler="incremental")),
     "full": (True, replace(SMALL, sampler="full")),
     "random": (False, replace(SMALL, sampler="random")),
 }
-PHASES = ("start", "training step", "epoch change", "evaluation", "save", "end")
+PHASES = ("start", "warm start", "training step", "epoch change", "evaluation", "save", "end")
 IN_AN_EPOCH = ("training step", "epoch change")
+WATCHED: tuple[tuple[type, str, str], ...] = (  # a class, its method, and the phase that the method is
+    (loop.TrainingLoop, "warm_start", "warm start"),
+    (loop.TrainingLoop, "train_epoch", "training step"),
+    (EpochBatchSampler, "__iter__", "epoch change"),
+    (PartEmbedder, "refresh", "epoch change"),
+    (Evaluator, "test", "evaluation"),
+    (run_folder.RunFolder, "save", "save"),
+    (run_folder.RunFolder, "finish", "end"),
+)
 TIMES = ("seconds", "mining_seconds", "mining_share", "mining_seconds_per_epoch")
 
 
@@ -102,19 +115,15 @@ class Watched:
 
     def install(self) -> None:
         """Wrap the methods in this process."""
-        self._wrap(loop.TrainingLoop, "train_epoch", "training step", unless=_is_over)
-        self._wrap(EpochBatchSampler, "__iter__", "epoch change")
-        self._wrap(loop.TrainingLoop, "refresh", "epoch change")
-        self._wrap(loop.TrainingLoop, "evaluate", "evaluation")
-        self._wrap(run_folder.RunFolder, "save", "save")
-        self._wrap(run_folder.RunFolder, "finish", "end")
+        for owner, name, phase in WATCHED:
+            self._wrap(owner, name, phase)
 
-    def _wrap(self, owner: type, name: str, phase: str, unless: Callable[[Any], bool] = lambda _: False) -> None:
+    def _wrap(self, owner: type, name: str, phase: str) -> None:
         method = getattr(owner, name)
 
         @wraps(method)
         def watched(this: Any, *arguments: Any, **options: Any) -> Any:
-            if unless(this):
+            if phase == "training step" and _is_over(this):
                 return method(this, *arguments, **options)
             began = time.perf_counter()
             with self.phase.of(phase):
@@ -193,7 +202,7 @@ class Trial:
             while True:
                 may_die = done + len(deaths) < kills and len(deaths) < KILLS_PER_RUN
                 planned = len(deaths) < len(plan)
-                target = (plan[len(deaths)] if planned else self._target()) if may_die else None
+                target = (plan[len(deaths)] if planned else self._target(durations)) if may_die else None
                 died = self._live(folder, target, durations, latest=0.3 if planned else 1.0)
                 if died is None:
                     break
@@ -213,10 +222,11 @@ class Trial:
             "in_an_evaluation_then_in_the_next_epoch": pairs,
         }
 
-    def _target(self) -> tuple[str, int]:
+    def _target(self, durations: dict[str, float]) -> tuple[str, int]:
         """Choose a phase to die in, and how often to enter it before."""
-        phase = self.moments.choice([*PHASES, "save"])  # which is short and easily missed
-        return phase, 1 if phase in ("start", "end") else self.moments.randint(1, 2 if phase != "save" else 4)
+        phase = self.moments.choice([each for each in PHASES if each in durations] + ["save"])  # short, easily missed
+        most = {"start": 1, "warm start": 1, "end": 1, "save": 4}.get(phase, 2)
+        return phase, self.moments.randint(1, most)
 
     def _undisturbed(self) -> dict[str, float]:
         """Train undisturbed and return how long each phase takes."""
